@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# Gets the test suites of tools made for ZFS into a directory, from package registries alone:
+# Gets the test suites of tools for ZFS into a directory, only from package registries:
 #
 #   zrepl            its platform tests, from the Go module proxy, built here
 #   sanoid           the tests of syncoid, from GitHub, or from the source package of Debian, which has fewer
 #   zfs_autobackup   its source distribution, from PyPI
-#   rsync            the newest source of rsync in Debian (forky, or RSYNC_RELEASE), built here with the programs of its tests
+#   rsync            the newest source of rsync in Debian (forky, or RSYNC_RELEASE), with its test programs, built here
 #   zts              the test suite of OpenZFS, from Debian's contrib; unpacked, not installed
 #
 #   fetch.sh DIR [SUITE...]
 #
-# Environment: SUITE (the Debian release of sanoid's source, trixie), SANOID_SOURCE (an unpacked source of sanoid instead).
+# Environment: SUITE (the Debian release of sanoid's source, trixie), SANOID_SOURCE (an unpacked source of sanoid
+# instead).
 set -euo pipefail
 dir=$1
 shift
@@ -19,7 +20,7 @@ mkdir -p "$dir"
 dir=$(cd "$dir" && pwd)
 [ $# -gt 0 ] || set -- zrepl syncoid autobackup zts rsync
 
-apt_here() {    # apt_here LINE...: an apt-get that knows these sources alone
+apt_here() {    # apt_here LINE...: an apt-get that uses only these sources
   apt_work=$dir/apt
   mkdir -p "$apt_work/lists/partial" "$apt_work/cache/archives/partial"
   local mirror
@@ -99,13 +100,13 @@ fetch_rsync() {
   [ -x "$dir/rsync/tls" ] && return
   apt_here "deb-src ${RSYNC_RELEASE:-forky} main"
   rm -rf "$dir/rsync" "$dir/rsync.part" "$dir"/rsync_*.orig.tar.*
-  # The upstream source alone: Debian's changes are not wanted.
+  # Only the upstream source, without Debian's changes.
   (cd "$dir" && "${apt[@]}" source --download-only --tar-only rsync)
   mkdir "$dir/rsync.part"
   tar -C "$dir/rsync.part" --strip-components 1 -xf "$dir"/rsync_*.orig.tar.*
   (
     cd "$dir/rsync.part"
-    # Debian's archive leaves the copies of other libraries out.
+    # Debian's archive does not contain the copies of other libraries.
     mkdir -p zlib popt
     touch zlib/dummy.in popt/dummy.in
     ./configure --disable-md2man --with-included-popt=no --with-included-zlib=no
@@ -114,10 +115,10 @@ fetch_rsync() {
   mv "$dir/rsync.part" "$dir/rsync"
 }
 
-# One that nobody offers any more does not keep the others from being run.
+# If one suite is no longer available, the others are still fetched.
 status=0
 for suite in "$@"; do
-  # A shell of its own: errexit does not count before ||.
+  # In a separate shell, because errexit has no effect before ||.
   "$BASH" -euo pipefail -c "$(declare -p dir release sanoid_commit); $(declare -f); fetch_$suite" || { status=$?; echo "fetch.sh: $suite could not be fetched" >&2; }
 done
 exit $status

@@ -1,14 +1,16 @@
-"""What an ordinary user does with a mount: run as one, with the binary and a directory of that user's."""
+"""Operations of an ordinary user on a mount. Runs as that user, with the binary and the user's directory."""
 import os
 import subprocess
 import sys
 
 BINARY, TOP = sys.argv[1:3]
-ENV = {'HOME': TOP, 'XDG_RUNTIME_DIR': TOP, 'XDG_DATA_HOME': os.path.join(TOP, 'data'), 'PATH': os.environ['PATH'], 'TZ': 'UTC'}
+ENV = {'HOME': TOP, 'XDG_RUNTIME_DIR': TOP, 'XDG_DATA_HOME': os.path.join(TOP, 'data'), 'PATH': os.environ['PATH'],
+       'TZ': 'UTC'}
 
 
 def snowmelt(*args, status=0):
-    done = subprocess.run([BINARY, *args], env=ENV, cwd=TOP, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
+    done = subprocess.run([BINARY, *args], env=ENV, cwd=TOP, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, timeout=60)
     said = done.stdout.decode()
     if done.returncode != status:
         sys.exit('snowmelt %s gave %d: %s' % (' '.join(args), done.returncode, said))

@@ -1,4 +1,4 @@
-"""Real ZFS and a pool of ours side by side in the virtual machine: syncoid and `snowmelt sync` from one to the other."""
+"""Real ZFS and a pool of ours in the same virtual machine: syncoid and `snowmelt sync` between them."""
 import json
 import os
 import shutil
@@ -15,7 +15,7 @@ THERE = '/tmp/bundle'
 
 
 def pack(binary, top, share):
-    """What the machine lacks, in one file: small files are slow to read over 9p."""
+    """Packs the programs that the machine lacks into one file, because small files are slow over 9p."""
     bundle = Bundle(os.path.join(top, 'bundle'), THERE)
     bundle.add(binary, 'snowmelt', 'zfs', 'zpool')
     bundle.add(shutil.which('ps'))
@@ -55,4 +55,5 @@ def run(report, binary, scratch):
     for name in CHECKS:
         report.check('beside ' + name, judge(share, name))
     text = ended.stdout.decode('utf-8', 'replace')
-    report.check('beside machine ended well', None if ended.returncode == 0 else 'status %d\n%s' % (ended.returncode, text[-3000:]))
+    report.check('beside machine ended well', None if ended.returncode == 0
+                 else 'status %d\n%s' % (ended.returncode, text[-3000:]))

@@ -1,4 +1,4 @@
-"""Programs of this machine, with their libraries, for a machine that has other ones or none."""
+"""Programs of this machine with their libraries, for a machine that has other versions or none."""
 import os
 import re
 import shutil
@@ -9,7 +9,7 @@ LIBRARY = re.compile(r'(?:\S+ => )?(/\S+) \(0x')
 
 
 class Bundle:
-    """A directory to be copied or mounted at `there`: `bin` holds what is to be called, `lib` what that needs."""
+    """A directory to be copied or mounted at `there`. `bin` holds the programs to call, `lib` their libraries."""
 
     def __init__(self, top, there):
         self.top, self.there = top, there
@@ -25,7 +25,7 @@ class Bundle:
                 shutil.copy(os.path.realpath(library), os.path.join(self.top, 'lib', name))
 
     def add(self, path, *names):
-        """Adds a program, to be called by its own name or by these, and known to it by the name it was called by."""
+        """Adds a program under its own name or under these names. The program sees the name by which it was called."""
         program = os.path.basename(path)
         shutil.copy(os.path.realpath(path), os.path.join(self.top, 'libexec', program))
         self.libraries(path)
@@ -40,16 +40,19 @@ class Bundle:
         os.chmod(path, 0o755)
 
     def add_perl(self):
-        """perl, with all modules that are installed."""
+        """Adds perl with all installed modules."""
         self.add(shutil.which('perl'))
-        where = subprocess.run(['perl', '-e', 'print join "\n", grep { -d } @INC'], capture_output=True, text=True, check=True)
+        where = subprocess.run(['perl', '-e', 'print join "\n", grep { -d } @INC'], capture_output=True, text=True,
+                               check=True)
         places = []
         for number, place in enumerate(where.stdout.split('\n')):
             name = 'perl%d' % number
-            shutil.copytree(place, os.path.join(self.top, 'lib', name), ignore=shutil.ignore_patterns('*.pod'), ignore_dangling_symlinks=True)
+            shutil.copytree(place, os.path.join(self.top, 'lib', name), ignore=shutil.ignore_patterns('*.pod'),
+                            ignore_dangling_symlinks=True)
             places.append('%s/lib/%s' % (self.there, name))
-        # It takes the loader for itself, and would start that where it is to start another perl.
+        # perl would see the loader as its own path ($^X), and start that to run another perl.
         with open(os.path.join(self.top, 'lib', 'perl0', 'Itself.pm'), 'w') as f:
             f.write('package Itself;\n$^X = "%s/bin/perl";\n1;\n' % self.there)
         shutil.move(os.path.join(self.top, 'bin', 'perl'), os.path.join(self.top, 'libexec', 'perl.sh'))
-        self.script('perl', 'PERL5OPT=-MItself PERL5LIB=%s exec %s/libexec/perl.sh "$@"\n' % (':'.join(places), self.there))
+        self.script('perl', 'PERL5OPT=-MItself PERL5LIB=%s exec %s/libexec/perl.sh "$@"\n'
+                    % (':'.join(places), self.there))

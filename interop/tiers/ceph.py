@@ -1,4 +1,5 @@
-"""Pools in a real distributed object store, whose parts die, with writers that die, hang and take over from one another."""
+"""Pools in a real distributed object store. Its parts are killed, and writers die, hang and take over from each other.
+"""
 import os
 import random
 import shutil
@@ -15,24 +16,25 @@ PIECE = MIB
 SMALL = 32 * MIB
 ADDRESS = 's3://bucket/tank'
 RACES, RACERS = 20, 16
-TIMEOUT = 1200      # seconds for the longest command, of gibibytes on a busy machine
+TIMEOUT = 1200      # maximum duration of a command with GiBs of data on a busy machine, in seconds
 
 
 class Machine(Snowmelt):
-    """A machine of its own in the eyes of snowmelt, which knows the gateway."""
+    """A simulated machine with its own home directory, which knows the gateway."""
 
     def __init__(self, binary, scratch, name):
         super().__init__(binary, os.path.join(scratch, name))
-        self.env.update(AWS_ENDPOINT_URL='http://127.0.0.1:%d' % RGW, AWS_ACCESS_KEY_ID=ACCESS, AWS_SECRET_ACCESS_KEY=SECRET,
+        self.env.update(AWS_ENDPOINT_URL='http://127.0.0.1:%d' % RGW, AWS_ACCESS_KEY_ID=ACCESS,
+                        AWS_SECRET_ACCESS_KEY=SECRET,
                         AWS_REGION='us-east-1', SNOWMELT_MACHINE=name)
 
     def content(self, snapshot):
-        """Guid of a snapshot, and a line for each file with all that is known of it."""
+        """Guid of a snapshot, and a line with all attributes for each file."""
         guid = self.ok('get', '-Hp', '-o', 'value', 'guid', snapshot).out
         return guid + self.ok('manifest', snapshot, timeout=TIMEOUT).out
 
     def transfer(self, source, sent, received):
-        """A `send` of another machine into a `receive` of this one."""
+        """A `send` on another machine into a `receive` on this one."""
         Flow(source, sent, self, received).finish()
 
     def clean(self, pool):
@@ -42,7 +44,7 @@ class Machine(Snowmelt):
 
 
 class Flow:
-    """A stream on its way from one machine to another, of which as much goes on as is asked for."""
+    """A stream between two machines. The caller decides how much of it is passed on."""
 
     def __init__(self, source, sent, target, received):
         self.words = 'send %s | receive %s' % (' '.join(sent), ' '.join(received))
@@ -51,7 +53,7 @@ class Flow:
         self.passed = 0
 
     def go_on(self, length=None):
-        """Passes on so many bytes, or all; False when the receiver takes no more."""
+        """Passes on `length` bytes, or everything. Returns False if the receiver does not accept more."""
         left = length
         while left is None or left > 0:
             piece = self.sender.stdout.read(PIECE if left is None else min(PIECE, left))
@@ -67,7 +69,7 @@ class Flow:
         return True
 
     def end(self):
-        """How the receiver ends once it has all: its status and what it said."""
+        """Passes on the rest. Returns the receiver's status and output."""
         self.go_on()
         try:
             self.receiver.stdin.close()
@@ -95,11 +97,11 @@ class Flow:
 
 
 class Scenario:
-    """Steps that build on one another."""
+    """Steps that build on each other."""
 
     def __init__(self, binary, scratch, large):
         self.total = 4096 * MIB if large else 192 * MIB
-        # Of what has to fit on the disk three times over only half is random.
+        # The data must fit on the disk three times. With --large only half of it is random.
         self.random_part = 2 if large else 1
         self.scratch, self.cluster = scratch, Cluster(os.path.join(scratch, 'cluster'), 32 << 30)
         self.source, self.first, self.second, self.reader, self.fresh = (
@@ -107,11 +109,12 @@ class Scenario:
         self.expected = {}
 
     def steps(self):
-        return [self.cluster_starts, self.one_winner, self.osds_die_while_receiving, self.writer_killed, self.writer_hangs,
+        return [self.cluster_starts, self.one_winner, self.osds_die_while_receiving, self.writer_killed,
+                self.writer_hangs,
                 self.reader_follows, self.osd_dies_while_scrubbing, self.restored_elsewhere]
 
     def cluster_starts(self):
-        """Three OSDs, three copies, and what will be received."""
+        """Three OSDs, three copies, and the streams that will be received."""
         self.cluster.start()
         self.bucket = Bucket('bucket')
         self.fill()
@@ -123,7 +126,8 @@ class Scenario:
         for name, size in (('data', self.total), ('small', SMALL)):
             for at in range(size // (8 * MIB)):
                 with open(os.path.join(top, '%s%04d' % (name, at)), 'wb') as f:
-                    f.write(b''.join(randoms.randbytes(65536 // self.random_part).ljust(65536, b'\0') for _ in range(128)))
+                    f.write(b''.join(randoms.randbytes(65536 // self.random_part).ljust(65536, b'\0')
+                                     for _ in range(128)))
             self.source.ok('import', top, 'src/%s@one' % name, timeout=TIMEOUT)
             shutil.rmtree(top)
             os.mkdir(top)
@@ -135,7 +139,8 @@ class Scenario:
         shutil.rmtree(top)
 
     def one_winner(self):
-        """Whether the gateway honours create-only puts, of one after another and of many at once: the fence stands on that."""
+        """Checks that the gateway honours create-only puts, one after another and many at once. The fence depends on
+        that."""
         answers = self.bucket.create('tried', b'1'), self.bucket.create('tried', b'2')
         if answers != (200, 412):
             raise Failed('of two creations of one object the answers were %d and %d' % answers)
@@ -160,17 +165,18 @@ class Scenario:
         return sum(self.bucket.sizes().values())
 
     def osds_die_while_receiving(self):
-        """Each OSD in turn is killed, and comes back when something was stored without it."""
+        """Each OSD in turn is killed, and restarted after something was stored without it."""
         flow = Flow(self.source, ['src/data@one'], self.first, ['tank/data'])
         step = self.total // OSDS
         try:
             for osd in range(OSDS):
                 self.cluster.kill(osd)
                 before = self.stored()
-                # More than what waits in memory, so something is stored, or the receiver has ended.
+                # More than the writer keeps in memory: something is stored, or the receiver has ended.
                 if not flow.go_on(step):
                     break
-                until('something is stored while osd.%d is dead' % osd, lambda: self.stored() > before or flow.receiver.poll() is not None, 300)
+                until('something is stored while osd.%d is dead' % osd, lambda: self.stored() > before
+                      or flow.receiver.poll() is not None, 300)
                 self.cluster.revive(osd)
                 self.cluster.all_up()
             flow.finish()
@@ -184,12 +190,13 @@ class Scenario:
             raise Failed('%s holds something else than %s did' % (snapshot, name))
 
     def writer_killed(self):
-        """The writer is killed in the middle; another machine takes the pool over, and goes on from the token."""
+        """The writer is killed in the middle. Another machine takes over the pool and continues from the token."""
         flow = Flow(self.source, ['src/small@one'], self.first, ['-s', 'tank/killed'])
         try:
             flow.go_on(SMALL * 2 // 3)
-            # What it has by now is part of a txg.
-            until('the receive can be resumed', lambda: self.first.run('pool', 'sync', 'tank') and self.first.token('tank/killed'))
+            # The data so far is committed in a txg.
+            until('the receive can be resumed', lambda: self.first.run('pool', 'sync', 'tank')
+                  and self.first.token('tank/killed'))
         finally:
             flow.give_up()
         refused = self.second.run('pool', 'import', ADDRESS)
@@ -208,7 +215,8 @@ class Scenario:
         self.second.clean('tank')
 
     def writer_hangs(self):
-        """The writer hangs in the middle, another takes over and writes; when the first goes on it stops and says why."""
+        """The writer hangs in the middle. Another machine takes over and writes. When the first continues, it stops
+        with a message."""
         flow = Flow(self.source, ['src/small@one'], self.second, ['tank/hung'])
         try:
             flow.go_on(SMALL // 2)
@@ -228,7 +236,7 @@ class Scenario:
         self.first.clean('tank')
 
     def reader_follows(self):
-        """Another machine reads, and sees what the writer makes."""
+        """Another machine reads, and sees the snapshots of the writer."""
         self.reader.ok('pool', 'import', '-o', 'readonly=on', ADDRESS)
         if self.reader.state('tank') != self.first.state('tank'):
             raise Failed('the reader sees something else')
@@ -242,7 +250,7 @@ class Scenario:
             raise Failed('the reader wrote')
 
     def osd_dies_while_scrubbing(self):
-        """Everything that is stored verifies, with one OSD dead and then with all."""
+        """All stored data verifies, with one OSD dead and then with all OSDs."""
         self.cluster.kill(1)
         self.first.ok('pool', 'scrub', '-w', 'tank', timeout=TIMEOUT)
         self.cluster.revive(1)
@@ -253,7 +261,7 @@ class Scenario:
             raise Failed(status)
 
     def restored_elsewhere(self):
-        """A machine that only reads the bucket sends all into a pool of another one."""
+        """A machine that only reads the bucket sends everything into a pool of another machine."""
         self.fresh.create_pool('restored')
         for dataset, name in (('data@one', 'data'), ('after@two', 'small@two')):
             target = 'restored/' + dataset.split('@')[0]
@@ -274,7 +282,7 @@ def run(report, binary, scratch, args):
                 step()
                 report.check('ceph %s' % step.__name__.replace('_', ' '), None)
             except Failed as e:
-                # The rest depends on it.
+                # The other steps depend on this one.
                 report.check('ceph %s' % step.__name__.replace('_', ' '), e)
                 break
     finally:

@@ -1,7 +1,8 @@
-"""A small Ceph on loopback, of Debian's packages: a monitor, three OSDs that replicate everything three times, and an S3 gateway (RGW).
+"""A small Ceph on loopback from Debian's packages: a monitor, three OSDs that keep three copies of everything, and an
+S3 gateway (RGW).
 
-It has a network and processes of its own (`enter`), so its ports are free, and nothing of it is left when the tier
-ends, however it ends.
+It has its own network and processes (`enter`). Its ports are therefore free, and nothing of it remains when the tier
+ends, in whatever way.
 """
 import base64
 import email.utils
@@ -25,10 +26,11 @@ from .report import Failed
 OSDS = 3
 MON, MON_OLD, RGW = 3300, 6789, 8000
 ACCESS, SECRET = 'test', 'testsecret'
-PROGRAMS = {'ceph-mon': 'ceph-mon', 'ceph-osd': 'ceph-osd', 'radosgw': 'radosgw', 'radosgw-admin': 'ceph-common', 'ceph': 'ceph-common',
+PROGRAMS = {'ceph-mon': 'ceph-mon', 'ceph-osd': 'ceph-osd', 'radosgw': 'radosgw', 'radosgw-admin': 'ceph-common',
+            'ceph': 'ceph-common',
             'monmaptool': 'ceph-common', 'ceph-authtool': 'ceph-common', 'unshare': 'util-linux'}
 INSIDE = 'SNOWMELT_INTEROP_NAMESPACE'
-START_TIMEOUT = 120     # seconds for each of its parts to answer
+START_TIMEOUT = 120     # seconds for each part to answer
 SIOCSIFFLAGS, IFF_UP = 0x8914, 1
 
 CONF = """
@@ -77,7 +79,7 @@ rgw enable usage log = false
 
 
 def enter():
-    """Starts this program once more, as the first process of a namespace of its own, unless that was done."""
+    """Starts this program again as the first process of a new namespace, unless that was already done."""
     missing = sorted({package for program, package in PROGRAMS.items() if not shutil.which(program)})
     if missing:
         sys.exit('this tier needs Debian\'s packages %s: .ci/run setup installs them' % ' '.join(missing))
@@ -92,7 +94,7 @@ def enter():
 
 
 def until(what, condition, timeout=START_TIMEOUT, pause=0.2):
-    """Waits for a condition; its value."""
+    """Waits until a condition is true. Returns its value."""
     end = time.monotonic() + timeout
     while True:
         value = condition()
@@ -104,7 +106,7 @@ def until(what, condition, timeout=START_TIMEOUT, pause=0.2):
 
 
 class Cluster:
-    """The daemons. `device_bytes` is the size of each OSD's file, which takes only what is in it."""
+    """The daemons. `device_bytes` is the size of each OSD's file, which is sparse."""
 
     def __init__(self, directory, device_bytes):
         self.d, self.device_bytes = directory, device_bytes
@@ -115,10 +117,11 @@ class Cluster:
         return [program, '-c', self.d + '/ceph.conf', *args]
 
     def tool(self, program, *args, timeout=START_TIMEOUT):
-        """What a program of Ceph prints."""
+        """The output of a program of Ceph."""
         words = self.words(program, *args)
         try:
-            done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout)
+            done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  text=True, timeout=timeout)
         except subprocess.TimeoutExpired:
             raise Failed('%s: no end within %d s' % (' '.join(words), timeout))
         if done.returncode != 0:
@@ -126,12 +129,13 @@ class Cluster:
         return done.stdout
 
     def ceph(self, *args):
-        """What the monitor answers."""
+        """The answer of the monitor."""
         return json.loads(self.tool('ceph', '--connect-timeout', '30', '-f', 'json', *args) or 'null')
 
     def spawn(self, name, *words):
         log = open('%s/%s.out' % (self.d, name), 'ab')
-        self.daemons[name] = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        self.daemons[name] = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                              start_new_session=True)
         log.close()
 
     def alive(self, name):
@@ -160,16 +164,18 @@ class Cluster:
         self.all_up()
         self.spawn('rgw', *self.words('radosgw', '-n', 'client.admin', '-f'))
         until('the gateway listens', lambda: self.alive('rgw') and self.listens())
-        self.tool('radosgw-admin', '-n', 'client.admin', 'user', 'create', '--uid=t', '--display-name=t', '--access-key=' + ACCESS, '--secret-key=' + SECRET)
+        self.tool('radosgw-admin', '-n', 'client.admin', 'user', 'create', '--uid=t', '--display-name=t',
+                  '--access-key=' + ACCESS, '--secret-key=' + SECRET)
 
     def keys(self):
-        """One keyring for all."""
+        """One keyring for all daemons."""
         ring = self.d + '/keyring'
         self.tool('ceph-authtool', '--create-keyring', ring, '--gen-key', '-n', 'mon.', '--cap', 'mon', 'allow *')
         caps = ['--cap', 'mon', 'allow *', '--cap', 'osd', 'allow *', '--cap', 'mgr', 'allow *']
         self.tool('ceph-authtool', ring, '--gen-key', '-n', 'client.admin', *caps)
         for i in range(OSDS):
-            self.tool('ceph-authtool', ring, '--gen-key', '-n', 'osd.%d' % i, '--cap', 'mon', 'allow profile osd', '--cap', 'osd', 'allow *')
+            self.tool('ceph-authtool', ring, '--gen-key', '-n', 'osd.%d' % i, '--cap', 'mon', 'allow profile osd',
+                      '--cap', 'osd', 'allow *')
 
     def listens(self):
         try:
@@ -186,7 +192,7 @@ class Cluster:
         until('osd.%d is down' % i, lambda: not self.up(i))
 
     def revive(self, i):
-        """Starts an OSD on what it has."""
+        """Starts an OSD with its existing data."""
         self.spawn('osd.%d' % i, *self.words('ceph-osd', '-i', str(i), '-f'))
 
     def up(self, i):
@@ -197,7 +203,7 @@ class Cluster:
         until('all OSDs are up', lambda: all(self.alive('osd.%d' % i) and self.up(i) for i in range(OSDS)))
 
     def copies(self):
-        """How many copies of an object there are."""
+        """Number of copies of an object."""
         pools = {pool['pool_name']: pool['size'] for pool in self.ceph('osd', 'dump')['pools']}
         return pools.get('default.rgw.buckets.data')
 
@@ -209,7 +215,7 @@ class Cluster:
 
 
 class Bucket:
-    """A bucket, by the S3 protocol itself."""
+    """A bucket, accessed directly with the S3 protocol."""
 
     def __init__(self, name):
         self.name = name
@@ -218,11 +224,13 @@ class Bucket:
             raise Failed('the bucket could not be made: %d %s' % (status, said))
 
     def request(self, method, key='', body=b'', headers=(), query=''):
-        """Status and body of an answer. Signed as AWS did before 2014, which RGW still takes: one line."""
+        """Sends a request. Returns status and body of the answer. It is signed as in AWS before 2014, which RGW still
+        accepts, because that is short."""
         resource = '/%s%s' % (self.name, '/' + key if key else '')
         date = email.utils.formatdate(usegmt=True)
         signed = hmac.new(SECRET.encode(), '\n'.join((method, '', '', date, resource)).encode(), hashlib.sha1)
-        headers = dict(headers, Date=date, Authorization='AWS %s:%s' % (ACCESS, base64.b64encode(signed.digest()).decode()))
+        headers = dict(headers, Date=date, Authorization='AWS %s:%s'
+                       % (ACCESS, base64.b64encode(signed.digest()).decode()))
         connection = http.client.HTTPConnection('127.0.0.1', RGW, timeout=120)
         try:
             connection.request(method, resource + query, body=body, headers=headers)
@@ -232,7 +240,7 @@ class Bucket:
             connection.close()
 
     def create(self, key, body):
-        """The status of putting an object that must not be there."""
+        """Puts an object that must not exist yet. Returns the status."""
         return self.request('PUT', key, body, {'If-None-Match': '*'})[0]
 
     def sizes(self):

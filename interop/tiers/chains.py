@@ -1,5 +1,5 @@
-"""Receives every chain of the corpus and compares every snapshot with the truth; then sends what
-was received out again, and receives that."""
+"""Receives every chain of the corpus and compares every snapshot with its manifest. Then sends the received datasets
+again, and receives those streams."""
 import os
 
 from . import corpus, manifests
@@ -7,13 +7,13 @@ from .report import Failed
 from .snowmelt import Snowmelt
 
 POOL = 'pond'
-# How a received dataset is sent again: name, options. Raw datasets take RAW instead.
+# Ways of sending a received dataset again: name, options. Raw datasets use RAW instead.
 WAYS = (('plain', ()), ('-Lec', ('-L', '-e', '-c')))
 RAW = (('-w', ('-w',)),)
-# Where the corpus also says what real ZFS had besides content, after a step of a chain.
+# Steps of chains after which the corpus also has the properties or holds of real ZFS.
 PROPERTIES = {('tree', 'R-I-r2-r4.zstream'): 'props/received-after-R-I.tsv'}
 HOLDS = {('tree2', 'R-h-r2.zstream'): 'props/received-holds.tsv'}
-# Set on every volume by the making of its manifest, not by the case.
+# Set on every volume while its manifest was made, not by the case.
 MADE_UP = {'snapdev'}
 
 
@@ -41,7 +41,7 @@ class ChainRun:
         try:
             self.melt.create_pool(POOL)
             for step in self.steps:
-                # the key of an encrypted dataset is of no use to a pool that keeps it raw
+                # a pool that keeps an encrypted dataset raw does not need its key
                 if not step.stream.startswith('key='):
                     self.receive(step)
             self.report.check(self.label('check'), self.melt.checked(POOL))
@@ -76,7 +76,8 @@ class ChainRun:
         gone = [s for s in wanted if s not in there]
         known = set(self.seen.values())     # by guid: a package may also rename
         extra = [s for s, (guid, _) in there.items() if guid not in known and s not in wanted]
-        self.report.check(label + ' snapshots', None if not gone and not extra else 'missing %s, not expected %s' % (gone, extra))
+        self.report.check(label + ' snapshots', None if not gone and not extra
+                          else 'missing %s, not expected %s' % (gone, extra))
         self.seen = {s: guid for s, (guid, _) in there.items()}
         for snap, (guid, creation) in there.items():
             if snap not in wanted:
@@ -88,27 +89,30 @@ class ChainRun:
         self.besides(label, (self.name, step.stream))
 
     def authentic(self, path, before):
-        """The reason a raw stream is not what its owner encrypted, every block and dnode of it, or None."""
+        """The reason why a raw stream is not authentic in every block and dnode, or None."""
         before = [word for earlier in before for word in ('--from', earlier)]
         result = self.melt.run('stream', 'verify', *self.case.keys(), *before, path)
         whole = result.status == 0 and b'authentic: ' in result.out and not result.err
         return None if whole else '%s\n%s' % (result, result.out.decode('utf-8', 'replace'))
 
     def besides(self, label, key):
-        """Datasets, received properties and holds after a step, where the corpus tells them."""
+        """Compares datasets, received properties and holds after a step, if the corpus has them."""
         if key in PROPERTIES and os.path.exists(self.case.path(PROPERTIES[key])):
             truth = corpus.rows(self.case.path(PROPERTIES[key]))
             home = truth[0][0]
             got = self.melt.table('get', '-rHp', '-s', 'received', '-o', 'name,property,value', 'all', self.top)
-            self.same(label + ' properties', {(n[len(home):], p, v) for n, p, v, source in truth if source == 'received' and p not in MADE_UP},
+            self.same(label + ' properties', {(n[len(home):], p, v) for n, p, v, source in truth if source == 'received'
+                                              and p not in MADE_UP},
                       {(n[len(self.top):], p, v) for n, p, v in got if p not in MADE_UP})
             self.same(label + ' datasets', {n[len(home):] for n, *_ in truth if '@' not in n},
-                      {n[len(self.top):] for n, in self.melt.table('list', '-rHo', 'name', '-t', 'filesystem,volume', self.top)})
+                      {n[len(self.top):] for n, in self.melt.table('list', '-rHo', 'name', '-t', 'filesystem,volume',
+                                                                   self.top)})
         if key in HOLDS and os.path.exists(self.case.path(HOLDS[key])):
             truth = corpus.rows(self.case.path(HOLDS[key]))
             home = truth[0][0].partition('@')[0].partition('/')[0] + '/' + self.name
             got = self.melt.table('holds', '-H', *self.seen)
-            self.same(label + ' holds', {(n[len(home):], tag) for n, tag, _ in truth}, {(r[0][len(self.top):], r[1]) for r in got})
+            self.same(label + ' holds', {(n[len(home):], tag) for n, tag, _ in truth},
+                      {(r[0][len(self.top):], r[1]) for r in got})
 
     def same(self, label, want, have):
         why = None if want == have else 'missing %s\nnot expected %s' % (sorted(want - have), sorted(have - want))
@@ -119,7 +123,7 @@ class ChainRun:
         return None if result.status == 0 else result
 
     def compare(self, snap, guid, creation, outcome):
-        """The reason a snapshot is not what it was at home, or None."""
+        """The reason why a snapshot differs from the original, or None."""
         if guid not in self.case.by_guid:
             return 'guid %s is none of the corpus' % guid
         truth, born = self.case.by_guid[guid]
@@ -130,18 +134,20 @@ class ChainRun:
             result = self.melt.run('manifest', snap)
             if result.status == 0:
                 return 'an encrypted snapshot was read without its key'
-            return result.crashed() or (None if 'encrypted' in result.text() else 'does not say that it is encrypted: %s' % result)
+            return result.crashed() or (None if 'encrypted' in result.text()
+                                        else 'does not say that it is encrypted: %s' % result)
         return same_manifest(self.melt, snap, truth)
 
     def ways(self, snaps):
         if any(s in self.locked for s in snaps):
             return RAW
-        if any('LARGE_MICROZAP' in i['features'] for i in self.case.streams.values() if i['toguid'] in {self.seen[s] for s in snaps}):
+        if any('LARGE_MICROZAP' in i['features'] for i in self.case.streams.values()
+               if i['toguid'] in {self.seen[s] for s in snaps}):
             return WAYS[1:]     # real ZFS does not send these without -L either
         return WAYS
 
     def round_trips(self):
-        """Every dataset of the chain, sent in full and incrementally, is the same elsewhere."""
+        """Sends every dataset of the chain in full and incrementally. The results elsewhere must be the same."""
         datasets = {}
         for snap in self.seen:
             datasets.setdefault(snap.split('@')[0], []).append(snap)
@@ -177,8 +183,8 @@ class ChainRun:
                 there.close()
 
     def without_the_middle(self):
-        """Destroying the second of three or more snapshots leaves the others as they are, and an
-        incremental over the gap is right."""
+        """Destroys the second of three or more snapshots. The others stay unchanged, and an incremental stream over the
+        gap is right."""
         snaps = [s for s in self.seen if s.split('@')[0] == self.top and s not in self.locked]
         if len(snaps) < 3:
             return
@@ -213,8 +219,8 @@ def same_manifest(melt, snap, truth):
 
 
 def redacted(report, binary, case, scratch):
-    """Redacted streams stand in no chain. The truth is what real ZFS shows of one it received when
-    it is told to mount it all the same: what was withheld reads as zeros."""
+    """Redacted streams are in no chain. They are compared with what real ZFS shows after it received them and was
+    forced to mount them: redacted data reads as zeros."""
     for name in sorted(case.streams):
         shown = case.path('manifest', name.replace('.zstream', '-as-received.jsonl'))
         if not os.path.exists(shown):
@@ -233,7 +239,7 @@ def redacted(report, binary, case, scratch):
 
 
 def jobs(report, binary, cases, scratch):
-    """The work of this tier, as callables."""
+    """The checks of this tier, as callables."""
     for case in cases:
         for name, steps in case.chains().items():
             # a case of interrupted receives has no plain chains: see interrupted.py

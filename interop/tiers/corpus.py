@@ -1,4 +1,4 @@
-"""Finds the corpus and reads what its cases say."""
+"""Finds the corpus and reads the data of its cases."""
 import glob
 import json
 import os
@@ -10,9 +10,8 @@ ROOT = os.path.dirname(HERE)
 
 
 def locate(make=True):
-    """The directory of the unpacked corpus. In order: $SNOWMELT_CORPUS (packed or unpacked), the
-    archives beside the checkout (../shared/streams), else made anew in the virtual machine (None
-    where that is not wanted)."""
+    """The directory of the unpacked corpus. In this order: $SNOWMELT_CORPUS (packed or unpacked), the archives beside
+    the checkout (../shared/streams), otherwise a new one made in the virtual machine (None if `make` is false)."""
     given = os.environ.get('SNOWMELT_CORPUS')
     if given:
         if not os.path.isdir(given):
@@ -46,8 +45,9 @@ def unpacked(top):
         if os.path.exists(mark) and os.path.getmtime(mark) >= os.path.getmtime(packed):
             continue
         subprocess.run(['tar', '-C', target, '-xJf', packed], check=True)
-        for key in [*glob.glob(os.path.join(target, name, 'keys', '*')), *glob.glob(os.path.join(target, name, '*.key'))]:
-            os.chmod(key, 0o600)        # as whoever has a key should
+        for key in [*glob.glob(os.path.join(target, name, 'keys', '*')),
+                    *glob.glob(os.path.join(target, name, '*.key'))]:
+            os.chmod(key, 0o600)        # the right permissions for a key
         open(mark, 'w').close()
     return target
 
@@ -59,7 +59,7 @@ def generate(target):
     names = sorted(f[:-3] for f in os.listdir(os.path.join(vm, 'corpus')) if f[0].isdigit() and f.endswith('.sh'))
     if os.environ.get('SUITE', 'bookworm') == 'bookworm':
         names = [n for n in names if not script_says(n, 'needs ZFS')]
-    # damaged streams take a boot for each that kills the machine: about as long as all else together
+    # every damaged stream that kills the machine costs a boot: about as long as everything else together
     damaged = [n for n in names if script_says(n, 'damaged')]
     groups = [damaged, [n for n in names if n not in damaged]]
     subprocess.run([os.path.join(vm, 'build.sh')], check=True)
@@ -75,7 +75,7 @@ def generate(target):
 
 
 def script_says(name, what):
-    """Whether the script that makes a case says this of it, in a line `# case: ...`."""
+    """Whether the script that makes a case has a line `# case: ...` with this text."""
     with open(os.path.join(HERE, 'vm', 'corpus', name + '.sh'), encoding='utf-8') as f:
         return any(line.startswith('# case: ' + what) for line in f)
 
@@ -96,7 +96,7 @@ class Step:
 
 
 def split_names(gives):
-    """`@a=same /b c@a=same` -> the parts; names may hold blanks, an outcome ends each."""
+    """Splits `@a=same /b c@a=same` into its parts. Names may contain blanks. An outcome ends each part."""
     parts, word = [], ''
     for piece in gives.split(' '):
         word = word + ' ' + piece if word else piece
@@ -118,7 +118,7 @@ class Case:
             self.streams = {s['file']: s for s in json.load(f)['streams']}
 
     def is_damaged(self):
-        """Whether its streams are damaged on purpose: it says then what each must lead to."""
+        """Whether its streams are damaged on purpose. Then it lists the expected result of each."""
         return os.path.exists(self.path('expected.jsonl'))
 
     def path(self, *names):
@@ -137,7 +137,7 @@ class Case:
         return out
 
     def origin_stream(self, stream):
-        """The stream that carries the origin of a clone's stream, or None where it is no clone."""
+        """The stream with the origin of a clone's stream, or None if it is not a clone."""
         info = self.streams.get(stream)
         if not info or info['compound'] or not int(info['flags'], 16) & 1:
             return None
@@ -148,7 +148,7 @@ class Case:
 
 
 def load(top, wanted=()):
-    """The cases of the corpus, and the one that is in the repository, whose names begin as wanted."""
+    """The cases of the corpus and the one in the repository whose names begin with a wanted name."""
     places = {name: top for name in cases_in(top)}
     places['demo'] = os.path.join(ROOT, 'testdata')
     for w in wanted:

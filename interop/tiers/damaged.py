@@ -1,5 +1,5 @@
-"""Feeds every damaged stream to `receive`: each must be refused with an error that names the
-record and the offset, or (where that is allowed) be harmless; the pool stays as it was."""
+"""Gives every damaged stream to `receive`. Each must be refused with an error that names the record and the offset, or
+(where that is allowed) be harmless. The pool stays unchanged."""
 import json
 import os
 import re
@@ -11,17 +11,18 @@ POOL = 'pond'
 SECONDS = 60                # for one stream of at most 350 kB
 RSS = 300 << 20             # bytes
 
-# A flipped bit in ciphertext, MAC or IV shows only once the key is used: without the key a raw
-# stream may be kept, and nothing can be read from it. With the key, `stream verify` refuses it.
+# A flipped bit in ciphertext, MAC or IV is noticed only when the key is used. Without the key a raw stream may be kept,
+# but nothing can be read from it. With the key, `stream verify` refuses it.
 NEEDS_KEY = {'bad-w-ciphertext.zstream', 'bad-w-mac.zstream', 'bad-w-iv.zstream'}
-# Not the fault of a record, and what is said instead: the snapshot it starts from is not here; there is nothing at all, for
-# which tools know the words of ZFS.
-NO_RECORD = {'bad-i-fromguid.zstream': 'does not\nmatch incremental source', 'bad-cut-empty.zstream': 'cannot receive: failed to read from stream'}
+# Errors that are not about a record, with their messages: a missing base snapshot, and an empty stream, for which tools
+# expect ZFS's message.
+NO_RECORD = {'bad-i-fromguid.zstream': 'does not\nmatch incremental source',
+             'bad-cut-empty.zstream': 'cannot receive: failed to read from stream'}
 PLACE = (re.compile(r'\brecord\b\D{0,20}\d', re.I), re.compile(r'\boffset\b\D{0,20}\d', re.I))
 
 
 def bounded(result):
-    """The reason a run broke the limits, or None."""
+    """The reason why a run broke the limits, or None."""
     why = result.crashed()
     if not why and result.rss_bytes > RSS:
         why = '%d MiB resident' % (result.rss_bytes >> 20)
@@ -68,7 +69,7 @@ def judge(melt, case, name, expect, what):
 
 
 def read_all(melt, must_fail):
-    """Reading what was accepted ends in order, one way or the other."""
+    """Reads all accepted data. Reading must succeed or fail with an error, without a crash."""
     for snap in melt.snapshots(POOL + '/r'):
         result = melt.run('manifest', snap, timeout=SECONDS)
         why = bounded(result)
@@ -88,7 +89,7 @@ def tools(melt, path):
 
 
 def with_key(melt, case, line):
-    """The stream it was made from is authentic, and this one is refused at the record that was damaged."""
+    """The original stream is authentic, and the damaged one is refused at the damaged record."""
     base = case.path(line['base'])
     good = melt.run('stream', 'verify', *case.keys(), base, timeout=SECONDS)
     if good.status != 0 or b'authentic: ' not in good.out:

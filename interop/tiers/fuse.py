@@ -1,4 +1,5 @@
-"""A filesystem mounted through FUSE, under what has broken filesystems before, and under sudden death."""
+"""A filesystem mounted through FUSE, under workloads that have broken filesystems before, and with sudden death of the
+server."""
 import errno
 import json
 import os
@@ -22,9 +23,9 @@ from .vm import VM
 
 TOOLS = os.path.join(os.environ.get('CARGO_TARGET_DIR', os.path.join(ROOT, 'target')), 'tools', 'bin')
 PJDFSTEST_CONFIG = os.path.join(ROOT, 'interop', 'pjdfstest.toml')
-# As many as ext4 passes, less one (birth times through FUSE_STATX).
+# As many as ext4 passes, minus one (birth times through FUSE_STATX).
 PJDFSTEST_PASSED = 382
-# A crate of this repository that needs little else.
+# A crate of this repository with few dependencies.
 BUILT = 'snowmelt-zpl'
 QUOTA_BYTES = 24 << 20
 
@@ -60,7 +61,7 @@ class Fuse:
                 shutil.rmtree(top, ignore_errors=True)
 
     def on_mount(self, name, top, work, **kw):
-        """Runs `work` on a fresh filesystem; afterwards it must unmount, and `check` pass."""
+        """Runs `work` on a fresh filesystem. Afterwards it must unmount, and `check` must pass."""
         mounted = Mounted(self.binary, top, **kw)
         try:
             mounted.mount()
@@ -72,16 +73,18 @@ class Fuse:
             mounted.close()
 
     def command(self, name, *args, timeout=1800, cwd=None, env=None):
-        """Runs a foreign program that must succeed; gives what it said."""
-        done = subprocess.run(args, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout)
+        """Runs an external program that must succeed. Returns its output."""
+        done = subprocess.run(args, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=timeout)
         said = done.stdout.decode('utf-8', 'replace')
-        self.report.check(name, None if done.returncode == 0 else '%s gave %d:\n%s' % (args[0], done.returncode, said[-4000:]))
+        self.report.check(name, None if done.returncode == 0
+                          else '%s gave %d:\n%s' % (args[0], done.returncode, said[-4000:]))
         return said
 
     # ---- stream files --------------------------------------------------------------------
 
     def streams(self, name, top):
-        """Every full stream of the corpus is mounted as it is, and compared with what ZFS shows of it."""
+        """Mounts every full stream of the corpus and compares it with its manifest from ZFS."""
         cases = corpus.load(corpus.locate())
         melt, mounted = Snowmelt(self.binary, os.path.join(top, 'home')), os.path.join(top, 'mnt')
         os.makedirs(mounted)
@@ -89,24 +92,29 @@ class Fuse:
         for case in cases:
             for file, info in sorted(case.streams.items()):
                 truth = case.by_guid.get(info['toguid'])
-                # Of redacted ones the manifest tells what is left out; names of more than 255 bytes Linux gives no FUSE filesystem.
-                if case.is_damaged() or info['compound'] or info['fromguid'] != '0' or not truth or {'RAW', 'REDACTED', 'LONGNAME'} & {*info['features']}:
+                # Redacted streams are left out, because their manifests contain gaps. Streams with names of more than
+                # 255 bytes are left out too: Linux does not support them in FUSE.
+                not_mounted = {'RAW', 'REDACTED', 'LONGNAME'} & {*info['features']}
+                if case.is_damaged() or info['compound'] or info['fromguid'] != '0' or not truth or not_mounted:
                     continue
                 what, path = '%s: %s/%s' % (name, case.name, file), case.path(file)
                 with open(truth[0], encoding='utf-8') as f:
                     is_volume = '"type":"volume"' in f.readline()
                 done = melt.run('mount', path, mounted)
                 if 'RESUMING' in info['features'] or is_volume:
-                    self.report.check(what + ': refused', None if done.status == 1 and done.err and not os.listdir(mounted) else str(done))
+                    self.report.check(what + ': refused', None if done.status == 1 and done.err
+                                      and not os.listdir(mounted) else str(done))
                     continue
                 total += 1
                 if done.status:
                     self.report.check(what, str(done))
                     continue
                 try:
-                    said = subprocess.run([sys.executable, os.path.join(ROOT, 'interop', 'vm', 'manifest.py'), 'fs', mounted],
+                    said = subprocess.run([sys.executable, os.path.join(ROOT, 'interop', 'vm', 'manifest.py'), 'fs',
+                                           mounted],
                                           stdout=subprocess.PIPE, timeout=1800)
-                    self.report.check(what, 'it cannot be gone through' if said.returncode else manifests.difference(truth[0], said.stdout))
+                    self.report.check(what, 'it cannot be gone through' if said.returncode
+                                      else manifests.difference(truth[0], said.stdout))
                 finally:
                     melt.ok('unmount', mounted)
         self.report.check('%s: %d streams were compared' % (name, total), None if total > 3 else 'too few')
@@ -116,20 +124,22 @@ class Fuse:
     def pjdfstest(self, name, top):
         def work(mounted):
             os.chmod(mounted.dir, 0o755)
-            done = subprocess.run([tool('pjdfstest'), '-c', PJDFSTEST_CONFIG, '-p', mounted.dir], cwd=top, stdin=subprocess.DEVNULL,
+            done = subprocess.run([tool('pjdfstest'), '-c', PJDFSTEST_CONFIG, '-p', mounted.dir], cwd=top,
+                                  stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=1800)
-            # Of those that pass nobody wants to read.
-            said = '\n'.join(line for line in done.stdout.decode('utf-8', 'replace').split('\n') if not line.endswith((' ok', ' skipped')))
+            # Lines of passed tests are left out.
+            said = '\n'.join(line for line in done.stdout.decode('utf-8', 'replace').split('\n')
+                             if not line.endswith((' ok', ' skipped')))
             found = re.search(r'(\d+) failed, (\d+) skipped, (\d+) passed', said)
             why = None if found and int(found[1]) == 0 and int(found[3]) >= PJDFSTEST_PASSED else said[:4000]
             self.report.check('%s: %s' % (name, found[0] if found else 'no summary'), why)
-        # The tests bind sockets below it, whose paths may have no more than 107 bytes.
+        # The tests bind sockets below this directory. Their paths must have at most 107 bytes.
         with tempfile.TemporaryDirectory(prefix='pjd') as top:
             os.chmod(top, 0o755)
             self.on_mount(name, top, work)
 
     def fsx(self, name, top):
-        """In phases: what a snapshot holds before one is what a rollback brings back after it."""
+        """Works in phases. After each phase, a rollback must bring back the contents from before it."""
         def work(mounted):
             ops = self.sizes.fsx_ops // self.sizes.fsx_phases
             for phase in range(self.sizes.fsx_phases):
@@ -137,9 +147,11 @@ class Fuse:
                 before = manifest(mounted.dir, os.path.join(top, 'before'))
                 mounted.melt.ok('snapshot', '%s@phase%d' % (mounted.dataset, phase))
                 with Snapshots(mounted, 'fsx%d-' % phase):
-                    self.command('%s: %d operations beside snapshots' % (what, ops), tool('fsx'), '-q', '-N', str(ops), '-S', str(phase + 1),
+                    self.command('%s: %d operations beside snapshots' % (what, ops), tool('fsx'), '-q', '-N', str(ops),
+                                 '-S', str(phase + 1),
                                  '-P', top, mounted.path('file%d' % phase), cwd=top)
-                self.report.check(what + ': the snapshot holds what was', same(before, mounted.path('.zfs/snapshot/phase%d' % phase)))
+                self.report.check(what + ': the snapshot holds what was',
+                                  same(before, mounted.path('.zfs/snapshot/phase%d' % phase)))
                 if phase % 2 == 0:
                     mounted.melt.ok('rollback', '-r', '%s@phase%d' % (mounted.dataset, phase))
                     self.report.check(what + ': rolled back', same(before, mounted.dir))
@@ -153,7 +165,7 @@ class Fuse:
             'sequential': ['--rw=write', '--bs=1m', '--fsync=16'],
             'random': ['--rw=randrw', '--bsrange=512-128k', '--bs_unaligned=1', '--fsync=64', small(2)],
             'synced': ['--rw=randwrite', '--bs=4k', '--sync=dsync', small(24)],
-            # Each piece that is synced costs a record: far more is written than said.
+            # Each synced page costs a whole record, so far more is written than requested.
             'mmap': ['--rw=randwrite', '--bs=4k', '--ioengine=mmap', '--fsync=256', small(8)],
             'direct': ['--rw=randwrite', '--bs=16k', '--direct=1', '--ioengine=libaio', '--iodepth=16', small(2)],
         }
@@ -174,9 +186,11 @@ class Fuse:
             self.command(name + ': git fsck', 'git', '-C', source, 'fsck', '--full', cwd=top)
             env = dict(os.environ, CARGO_TARGET_DIR=mounted.path('target'))
             env.pop('CARGO_BUILD_TARGET_DIR', None)
-            self.command('%s: cargo build -p %s' % (name, BUILT), 'cargo', 'build', '--locked', '-p', BUILT, cwd=source, env=env)
+            self.command('%s: cargo build -p %s' % (name, BUILT), 'cargo', 'build', '--locked', '-p', BUILT, cwd=source,
+                         env=env)
             mounted.remount()
-            said = self.command(name + ': nothing to build again', 'cargo', 'build', '--locked', '-p', BUILT, cwd=source, env=env)
+            said = self.command(name + ': nothing to build again', 'cargo', 'build', '--locked', '-p', BUILT,
+                                cwd=source, env=env)
             self.report.check(name + ': times survive', None if 'Compiling' not in said else said)
             status = self.command(name + ': git status', 'git', '-C', source, 'status', '--porcelain', cwd=top)
             self.report.check(name + ': the work tree is clean', status or None)
@@ -190,7 +204,8 @@ class Fuse:
             begun = time.monotonic()
             work()
             took = time.monotonic() - begun
-            self.report.check('%s: %d files %s, %.1f s, %d/s' % (name, count, what, took, count / max(took, 0.001)), None)
+            self.report.check('%s: %d files %s, %.1f s, %d/s' % (name, count, what, took, count / max(took, 0.001)),
+                              None)
 
         def work(mounted):
             flat, deep = mounted.make_dir('flat'), mounted.make_dir('deep')
@@ -239,8 +254,10 @@ class Fuse:
                 mounted.melt.ok('set', '%s=%d' % (limit, QUOTA_BYTES), mounted.dataset)
                 written, why = fill(mounted.make_dir(limit), 7)
                 total = sum(written.values())
-                self.report.check('%s: %s of %d MiB: %d MiB, then %s' % (name, limit, QUOTA_BYTES >> 20, total >> 20, why),
-                                  None if why == 'EDQUOT' and total > QUOTA_BYTES // 2 else 'it should be EDQUOT, and later')
+                self.report.check('%s: %s of %d MiB: %d MiB, then %s'
+                                  % (name, limit, QUOTA_BYTES >> 20, total >> 20, why),
+                                  None if why == 'EDQUOT' and total > QUOTA_BYTES // 2
+                                  else 'it should be EDQUOT, and later')
                 self.report.check('%s: %s: nothing that was written is lost' % (name, limit), unlike(written, 7))
                 for path in os.listdir(mounted.path(limit)):
                     os.unlink(mounted.path(limit, path))
@@ -248,7 +265,7 @@ class Fuse:
         self.on_mount(name, os.path.join(top, 'quota'), limited)
 
     def kill(self, name, top):
-        """The server is killed in the middle of each workload, beside which numbered changes are made and synced."""
+        """Kills the server in the middle of each workload. In parallel, numbered changes are made and synced."""
         for turn in range(self.sizes.kills):
             for load in ('fsx', 'fio', 'mmap', 'git', 'tree', 'snapshots'):
                 where = os.path.join(top, '%s%d' % (load, turn))
@@ -277,8 +294,9 @@ class Fuse:
                 if writer.error is None or not writer.synced:
                     raise Failed('the writer was not interrupted (%s), or never synced' % writer.error)
                 writers.append(writer)
-                # What becomes of a file that is written after its last change was looked at, is another round's subject.
-                self.report.check('%s: check after death %d (%d changes, %d synced)' % (name, life + 1, writer.done, writer.synced), mounted.checked())
+                # A file that changes after it was checked is the subject of another round.
+                what = '%s: check after death %d (%d changes, %d synced)'
+                self.report.check(what % (name, life + 1, writer.done, writer.synced), mounted.checked())
             mounted.mount()
             for number, writer in enumerate(writers):
                 self.report.check('%s: what was there before death %d, at the end' % (name, number + 1), writer.lost())
@@ -295,41 +313,46 @@ class Fuse:
             args = [tool('fsx'), '-q', '-S', str(life + 1), '-P', top, os.path.join(where, 'file')]
         elif load in ('fio', 'mmap'):
             engine = ['--ioengine=mmap'] if load == 'mmap' else []
-            args = ['fio', '--name=load', '--directory=' + where, '--rw=randwrite', '--bs=32k', '--size=64m', '--fsync=100', '--time_based',
+            args = ['fio', '--name=load', '--directory=' + where, '--rw=randwrite', '--bs=32k', '--size=64m',
+                    '--fsync=100', '--time_based',
                     '--runtime=60', *engine]
         elif load == 'git':
             args = ['git', 'clone', '-q', ROOT, os.path.join(where, 'clone')]
         else:
-            args = [sys.executable, '-c', 'import sys\nn = 0\nwhile True:\n n += 1\n open("%s/%d" % (sys.argv[1], n), "w").write(str(n))', where]
+            args = [sys.executable, '-c',
+                    'import sys\nn = 0\nwhile True:\n n += 1\n open("%s/%d" % (sys.argv[1], n), "w").write(str(n))',
+                    where]
         return Load(args, top)
 
     # ---- an ordinary user ----------------------------------------------------------------
 
     def user(self, name, top):
-        """Without root, by way of fusermount3."""
+        """Mounts without root, through fusermount3."""
         os.chmod(top, 0o711)
         work = os.path.join(top, 'nobody')
         os.makedirs(work)
         shutil.chown(work, 'nobody', 'nogroup')
         path = os.path.join(ROOT, 'interop', 'tiers', 'as_user.py')
-        self.command(name, 'setpriv', '--reuid=nobody', '--regid=nogroup', '--clear-groups', sys.executable, path, self.binary, work, timeout=120)
+        self.command(name, 'setpriv', '--reuid=nobody', '--regid=nogroup', '--clear-groups', sys.executable, path,
+                     self.binary, work, timeout=120)
 
 
 class Load:
-    """A program that goes on until it is stopped, or its files go away."""
+    """A program that runs until it is stopped, or until its files disappear."""
 
     def __init__(self, args, cwd):
-        self.child = subprocess.Popen(args, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        self.child = subprocess.Popen(args, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                      stderr=subprocess.DEVNULL,
                                       start_new_session=True)
 
     def stop(self):
-        # With what it has started: fio's jobs do not end with fio.
+        # Kills its children too: fio's jobs do not end with fio.
         os.killpg(self.child.pid, signal.SIGKILL)
         self.child.wait(60)
 
 
 class Snapshots:
-    """Takes snapshots and destroys them, all the time."""
+    """Takes and destroys snapshots all the time."""
 
     def __init__(self, mounted, prefix):
         self.mounted, self.prefix, self.ended = mounted, prefix, threading.Event()
@@ -366,13 +389,15 @@ def tool(name):
 
 
 def fio_args(mounted, job, size):
-    return ['fio', '--name=' + job, '--directory=' + mounted.dir, '--size=%d' % size, '--verify=crc32c', '--verify_fatal=1', '--randseed=7',
+    return ['fio', '--name=' + job, '--directory=' + mounted.dir, '--size=%d' % size, '--verify=crc32c',
+            '--verify_fatal=1', '--randseed=7',
             '--verify_state_save=0', '--group_reporting']
 
 
 def manifest(directory, to):
-    """What a directory holds, without what looking at it changes."""
-    said = subprocess.run([sys.executable, os.path.join(VM, 'manifest.py'), 'fs', directory], stdout=subprocess.PIPE, check=True).stdout
+    """The manifest of a directory, without values that reading changes."""
+    said = subprocess.run([sys.executable, os.path.join(VM, 'manifest.py'), 'fs', directory], stdout=subprocess.PIPE,
+                          check=True).stdout
     with open(to, 'w', encoding='utf-8', errors='surrogateescape') as f:
         f.write('\n'.join(plain(said)))
     return to
@@ -390,7 +415,8 @@ def plain(said):
 
 
 def same(truth, directory):
-    said = subprocess.run([sys.executable, os.path.join(VM, 'manifest.py'), 'fs', directory], stdout=subprocess.PIPE, check=True).stdout
+    said = subprocess.run([sys.executable, os.path.join(VM, 'manifest.py'), 'fs', directory], stdout=subprocess.PIPE,
+                          check=True).stdout
     return manifests.difference(truth, plain(said))
 
 
@@ -413,12 +439,12 @@ def sync(directory):
 
 
 def content(path, turn, size):
-    """What no compression makes smaller."""
+    """Incompressible content."""
     return random.Random('%s %d' % (os.path.basename(path), turn)).randbytes(size)
 
 
 def fill(directory, turn):
-    """Writes files until there is no room. Gives path -> bytes acknowledged, and why it ended."""
+    """Writes files until there is no space. Returns path -> acknowledged bytes, and the reason of the end."""
     written, number = {}, 0
     while True:
         path = os.path.join(directory, str(number))
@@ -436,7 +462,7 @@ def fill(directory, turn):
 
 
 def unlike(written, turn):
-    """The first file that does not hold what was acknowledged, or None."""
+    """The first file that does not contain the acknowledged data, or None."""
     for path, size in written.items():
         with open(path, 'rb') as f:
             got = f.read()

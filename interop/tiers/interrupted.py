@@ -1,4 +1,4 @@
-"""Receives that are cut off, resumed, killed: the pool is whole each time, and the end is right."""
+"""Receives that are cut off, resumed or killed. The pool stays sound each time, and the final result is right."""
 import os
 import random
 import subprocess
@@ -9,12 +9,12 @@ from .corpus import rows
 from .report import Failed
 from .snowmelt import Snowmelt
 
-POOL, HOME = 'pond', 'tank'     # HOME: tokens name tank/…, as the corpus was made there
+POOL, HOME = 'pond', 'tank'     # HOME: tokens name tank/…, because the corpus was made there
 KILLS = 8
 
 
 def home_of(binary, case, scratch):
-    """A pool that holds all of the case's snapshots under the names they had at home."""
+    """A pool with all snapshots of the case under their original names."""
     home = Snowmelt(binary, os.path.join(scratch, case.name + '-home'))
     home.create_pool(HOME)
     home.receive(HOME + '/resume', case.path('full.zstream'), '-u')
@@ -23,7 +23,7 @@ def home_of(binary, case, scratch):
 
 
 def base_for(case, stream):
-    """The stream to be received before this one, or None."""
+    """The stream that must be received before this one, or None."""
     want = case.streams[stream]['fromguid']
     if want == '0':
         return None
@@ -32,7 +32,7 @@ def base_for(case, stream):
 
 
 def arrived(melt, case, dataset):
-    """The reason the newest snapshot of a dataset is not the truth, or None."""
+    """The reason why the newest snapshot of a dataset is wrong, or None."""
     snaps = melt.snapshots(dataset)
     if not snaps:
         return 'no snapshot came of it'
@@ -41,7 +41,7 @@ def arrived(melt, case, dataset):
 
 
 def cut(report, binary, case, home, label, stream, at, scratch):
-    """The first `at` bytes with -s, then our own `send -t` of the token for the rest."""
+    """Receives the first `at` bytes with -s, then the rest from our own `send -t` with the token."""
     melt = Snowmelt(binary, os.path.join(scratch, label.replace(' ', '-')))
     try:
         melt.create_pool(POOL)
@@ -50,7 +50,8 @@ def cut(report, binary, case, home, label, stream, at, scratch):
             melt.receive(POOL + '/r', case.path(base), '-u')
         result = melt.run('receive', '-s', '-u', POOL + '/r', stdin=case.path(stream), limit=at)
         if result.status == 0:
-            raise Failed('a stream of %d bytes, cut to %d, was taken for whole' % (os.path.getsize(case.path(stream)), at))
+            raise Failed('a stream of %d bytes, cut to %d, was taken for whole'
+                         % (os.path.getsize(case.path(stream)), at))
         if result.crashed():
             raise Failed(result.crashed())
         why = melt.checked(POOL)
@@ -66,14 +67,15 @@ def cut(report, binary, case, home, label, stream, at, scratch):
             raise Failed('no token after %d bytes' % at)
         else:
             melt.receive(POOL + '/r', case.path(stream), '-u')
-        report.check(label, arrived(melt, case, POOL + '/r') or ('the token is still there' if melt.token(POOL + '/r') else None))
+        report.check(label, arrived(melt, case, POOL + '/r')
+                     or ('the token is still there' if melt.token(POOL + '/r') else None))
     except Failed as e:
         report.check(label, say(e))
     melt.close()
 
 
 def killed(report, binary, case, home, stream, scratch):
-    """kill -9 at random moments of a receive -s, which goes on each time from its token."""
+    """Kills a `receive -s` with kill -9 at random moments. It continues each time from its token."""
     label = 'interrupted %s %s kill -9' % (case.name, stream)
     melt = Snowmelt(binary, os.path.join(scratch, case.name + '-kill-' + stream))
     rng = random.Random(stream)
@@ -91,17 +93,17 @@ def killed(report, binary, case, home, stream, scratch):
             with open(source, 'rb') as f:
                 data = f.read()
             child = melt.start(['receive', '-s', '-u', POOL + '/r'], stdin=subprocess.PIPE)
-            # most of it at once, then a trickle, so that the blow falls at different states
+            # most of it at once, then slowly, so that the kill meets different states
             stop = rng.randrange(len(data) // 2, len(data))
             try:
                 child.stdin.write(data[:stop])
                 child.stdin.flush()
-                time.sleep(rng.uniform(0, 0.4) if turn % 2 else 6)      # a txg or two, every other time
+                time.sleep(rng.uniform(0, 0.4) if turn % 2 else 6)      # every other time long enough for a txg or two
                 child.kill()
                 child.stdin.close()
             except BrokenPipeError:
                 pass
-            child.stdin = None      # communicate would flush what was closed
+            child.stdin = None      # communicate would flush the closed pipe
             child.communicate()
             why = melt.checked(POOL)
             if why:
@@ -118,7 +120,7 @@ def killed(report, binary, case, home, stream, scratch):
 
 
 def tokens(report, binary, case, home):
-    """A token of real ZFS: what it holds, and a stream from it."""
+    """A token of real ZFS: its contents, and a stream from it."""
     for name, stream, at, made in rows(case.path('resume.tsv')):
         if made == '-':
             continue
@@ -149,7 +151,8 @@ def whole(report, binary, case, scratch):
     for stream in ('full.zstream', 'full-Lec.zstream'):
         size = os.path.getsize(case.path(stream))
         for share in (1, 20, 40, 60, 80, 99):
-            cut(report, binary, case, home, 'interrupted %s %s %d%%' % (case.name, stream, share), stream, size * share // 100 + 7, scratch)
+            cut(report, binary, case, home, 'interrupted %s %s %d%%' % (case.name, stream, share), stream,
+                size * share // 100 + 7, scratch)
     for stream in ('full.zstream', 'inc.zstream'):
         killed(report, binary, case, home, stream, scratch)
     home.close()

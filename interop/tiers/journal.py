@@ -1,7 +1,8 @@
-"""Numbered changes of a directory, and what it must look like after any number of them.
+"""Numbered changes of a directory, and its expected state after any number of them.
 
-The same seed gives the same changes. Each is one request to the filesystem, so that after a crash the directory must
-be as after some whole number of them, and not before the last that was synced. Only writes the kernel may cut at pages.
+The same seed gives the same changes. Each change is one request to the filesystem. After a crash the directory must
+therefore be in the state after a whole number of changes, and not before the last synced one. Only writes may be cut by
+the kernel, at page boundaries.
 """
 import hashlib
 import os
@@ -22,7 +23,7 @@ class Node:
 
 
 class Journal:
-    """The model. `at` is the number of changes it has seen; `print` a sum over all that there is."""
+    """The model. `at` is the number of applied changes, `print` a sum over the whole state."""
 
     def __init__(self, seed):
         self.random, self.at, self.sum = random.Random(seed), 0, 0
@@ -44,10 +45,11 @@ class Journal:
         return '%s%s-%d' % (where, self.random.choice(NAMES), self.at)
 
     def next(self):
-        """The next change, not yet made."""
+        """The next change, which is not made yet."""
         r, files, dirs = self.random, self.paths('f'), self.paths('d')
         every = len(self.nodes)
-        what = r.choice(['create'] * 4 + ['write'] * 8 + ['truncate', 'rename', 'rename', 'link', 'unlink', 'mkdir', 'rmdir',
+        what = r.choice(['create'] * 4 + ['write'] * 8 + ['truncate', 'rename', 'rename', 'link', 'unlink', 'mkdir',
+                                                          'rmdir',
                          'symlink', 'chmod', 'setxattr', 'sync'])
         if every > ENTRIES_MAX and what in ('create', 'mkdir', 'symlink', 'link'):
             what = 'unlink'
@@ -71,7 +73,7 @@ class Journal:
         if what == 'truncate':
             return ('truncate', path, r.randrange(FILE_MAX))
         if what == 'rename':
-            # Onto another at times; never a link onto another name of the same file, which does nothing.
+            # Sometimes onto another file, but never a link onto another name of the same file, which has no effect.
             other = r.choice(files)
             to = other if r.random() < 0.3 and self.nodes[other] is not self.nodes[path] else self.new_path()
             return ('rename', path, to)
@@ -177,11 +179,13 @@ def describe(node):
         return ('d',)
     if node.kind == 'l':
         return ('l', node.target)
-    return ('f', node.mode, len(node.names), len(node.data), hashlib.sha256(node.data).hexdigest(), sorted(node.xattrs.items()))
+    return ('f', node.mode, len(node.names), len(node.data), hashlib.sha256(node.data).hexdigest(),
+            sorted(node.xattrs.items()))
 
 
 def entry_print(path, description):
-    return int.from_bytes(hashlib.sha256(repr((path, description)).encode('utf-8', 'surrogateescape')).digest()[:16], 'big')
+    return int.from_bytes(hashlib.sha256(repr((path, description)).encode('utf-8', 'surrogateescape')).digest()[:16],
+                          'big')
 
 
 def look(top):
@@ -199,8 +203,10 @@ def look(top):
             else:
                 with open(full, 'rb') as f:
                     data = f.read()
-                xattrs = sorted((name, os.getxattr(full, name)) for name in os.listxattr(full) if name.startswith('user.'))
-                found[path] = ('f', st.st_mode & 0o7777, st.st_nlink, st.st_size, hashlib.sha256(data).hexdigest(), xattrs)
+                xattrs = sorted((name, os.getxattr(full, name)) for name in os.listxattr(full)
+                                if name.startswith('user.'))
+                found[path] = ('f', st.st_mode & 0o7777, st.st_nlink, st.st_size, hashlib.sha256(data).hexdigest(),
+                               xattrs)
     return found
 
 
@@ -209,7 +215,7 @@ def fail(error):
 
 
 def cut_write(model, change, found, total):
-    """Whether what was found is what a write leaves of which only the first pages got through."""
+    """Whether the found state is the result of a write of which only the first pages were done."""
     _, path, offset, data = change
     node = model.nodes[path]
     for name in node.names:
@@ -235,7 +241,8 @@ def xor(prints):
 
 
 class Writer:
-    """Makes changes in `top` until it is stopped or one fails. `synced`: so many are known to be durable."""
+    """Makes changes in `top` until it is stopped or one fails. `synced` is the number of changes known to be durable.
+    """
 
     def __init__(self, top, seed):
         self.top, self.seed = top, seed
@@ -257,12 +264,12 @@ class Writer:
                 self.synced = model.at
 
     def lost(self):
-        """The reason the directory is not as after some number of changes from `synced` on, or None."""
+        """The reason why the directory is not in the state after some number of changes from `synced` on, or None."""
         found, total = look(self.top), 0
         for path, description in found.items():
             total ^= entry_print(path, description)
         model = Journal(self.seed)
-        # One more than is known may have got through.
+        # One more change than is known may have been made.
         while model.at <= self.done:
             if model.at >= self.synced and model.sum == total:
                 return None
@@ -278,5 +285,7 @@ class Writer:
                 return 'as after change %d, but %d were synced' % (model.at, self.synced)
             model.apply(model.next())
         truth = {path: describe(node) for path, node in model.nodes.items()}
-        odd = ['%r: %.200r, should be %.200r' % (p, found.get(p), truth.get(p)) for p in sorted({*found, *truth}) if found.get(p) != truth.get(p)]
-        return 'as after no number of changes from %d to %d; against %d:\n%s' % (self.synced, self.done + 1, self.synced, '\n'.join(odd))
+        odd = ['%r: %.200r, should be %.200r' % (p, found.get(p), truth.get(p)) for p in sorted({*found, *truth})
+               if found.get(p) != truth.get(p)]
+        return 'as after no number of changes from %d to %d; against %d:\n%s' % (
+            self.synced, self.done + 1, self.synced, '\n'.join(odd))

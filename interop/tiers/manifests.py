@@ -1,12 +1,12 @@
-"""Compares manifests: JSON lines as vm/manifest.py writes them."""
+"""Compares manifests: JSON lines in the format of vm/manifest.py."""
 import json
 
-# Where holes lie depends on the receiver's settings; all else must agree.
+# The place of holes depends on the receiver's settings. Everything else must be equal.
 IGNORED = ('data',)
 
 
 def parse(lines):
-    """key -> entry, keyed by path, or by 'volume'"""
+    """key -> entry, with the path or 'volume' as key"""
     out = {}
     for line in lines:
         if not line.strip():
@@ -22,7 +22,7 @@ def parse(lines):
 
 
 def difference(truth_path, got):
-    """The reason `got` (bytes or lines) does not say what the truth says, or None."""
+    """The reason why `got` (bytes or lines) differs from the truth, or None."""
     with open(truth_path, encoding='utf-8') as f:
         want, _ = parse(f)
     if isinstance(got, bytes):
@@ -33,11 +33,13 @@ def difference(truth_path, got):
         return 'not a manifest: %s' % e
     if why:
         return why
-    found = ['missing: %s' % k for k in want if k not in have] + ['not there in truth: %s' % k for k in have if k not in want]
+    found = ['missing: %s' % k for k in want if k not in have] + ['not there in truth: %s' % k for k in have
+                                                                  if k not in want]
     for name, entry in want.items():
         if name in have and entry != have[name]:
             keys = sorted(k for k in {*entry, *have[name]} if entry.get(k) != have[name].get(k))
-            found.append('%s: %s' % (name, ', '.join('%s is %.120r, should be %.120r' % (k, have[name].get(k), entry.get(k)) for k in keys)))
+            found.append('%s: %s' % (name, ', '.join(
+                '%s is %.120r, should be %.120r' % (k, have[name].get(k), entry.get(k)) for k in keys)))
     if not found:
         return None
     return '%d differences from %s\n%s' % (len(found), truth_path.rsplit('/', 1)[-1], '\n'.join(found[:8]))

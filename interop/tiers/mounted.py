@@ -1,4 +1,4 @@
-"""A filesystem of a fresh pool, mounted through FUSE by a process of its own."""
+"""A filesystem of a fresh pool, mounted through FUSE by a separate process."""
 import os
 import shutil
 import signal
@@ -8,7 +8,7 @@ import time
 from .report import Failed
 from .snowmelt import Snowmelt
 
-WAIT = 60       # seconds for a mount to come or to go
+WAIT = 60       # maximum seconds until a mount appears or disappears
 
 
 class Mounted:
@@ -25,7 +25,7 @@ class Mounted:
             return any(line.split(' ')[4] == self.dir for line in f)
 
     def answers(self):
-        """What a server that was killed has left is mounted, and does not answer."""
+        """Whether the mount responds. The mount of a killed server still exists but does not respond."""
         try:
             os.statvfs(self.dir)
         except OSError:
@@ -49,7 +49,7 @@ class Mounted:
         self.mount()
 
     def kill(self):
-        """The server dies without warning; its mount is left behind, as everybody sees."""
+        """Kills the server without warning. Its mount stays and is visible to all."""
         self.server.send_signal(signal.SIGKILL)
         self.server.wait()
 

@@ -1,4 +1,4 @@
-"""Datasets made here, and real ZFS, in turns: what either writes the other reads, and goes on from."""
+"""Datasets that snowmelt and real ZFS change alternately: each reads the other's data and continues from it."""
 import json
 import os
 import random
@@ -21,7 +21,7 @@ IMAGE_BYTES = 24 << 20
 ROUNDS, MANY_ROUNDS = 8, 30
 OPS = 60
 TIMEOUT = 2400
-# What a dataset does not take from where it was imported, or reading it has changed since.
+# Fields that an import does not keep, or that reading has changed since.
 NOT_IMPORTED = ('ino', 'data', 'flags', 'projid', 'atime')
 
 
@@ -50,17 +50,19 @@ class Native:
             self.report.check('native pool check', self.melt.checked('pond'))
             self.order(self.rounds, {'end': True})
             status = self.answer(self.rounds, guest)['status']
-            self.report.check('native scrub', None if 'No known data errors' in status and 'with 0 errors' in status else status)
+            self.report.check('native scrub', None if 'No known data errors' in status and 'with 0 errors' in status
+                              else status)
         except Failed as e:
             self.report.check('native round', e)
         finally:
-            # Not a kill: run.sh ends the machine when it is asked to end.
+            # Not a kill: run.sh shuts the machine down when it is asked to end.
             guest.terminate()
             guest.wait()
 
     def start_guest(self):
         env = dict(os.environ, ZFS_VM_MEM='3072', ZFS_VM_CPUS='2')
-        guest = subprocess.Popen([os.path.join(VM, 'run.sh'), self.share, os.path.join(VM, 'guest-native.sh'), str(TIMEOUT)],
+        guest = subprocess.Popen([os.path.join(VM, 'run.sh'), self.share, os.path.join(VM, 'guest-native.sh'),
+                                  str(TIMEOUT)],
                                  env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.said = []
         threading.Thread(target=lambda: self.said.append(guest.stdout.read()), daemon=True).start()
@@ -108,7 +110,7 @@ class Native:
         theirs = 'zfs%d' % number
         self.same('round %d: we read what ZFS wrote' % number, out + '.after', '%s@%s' % (FS, theirs))
         self.same('round %d: we read the volume ZFS wrote' % number, out + '.volume-after', '%s@%s' % (VOLUME, theirs))
-        # Back into a directory and an image, which go on from there.
+        # Restored into a directory and an image, which are then changed.
         shutil.rmtree(self.source)
         self.melt.ok('restore', '%s@%s' % (FS, theirs), self.source)
         Mutator(self.source, 1000 + number).run(OPS)
@@ -132,7 +134,7 @@ class Native:
         self.say(what, manifests.difference(truth, self.melt.ok('manifest', snapshot).out))
 
     def as_source(self, snapshot, number):
-        """The snapshot holds what the directory holds."""
+        """Checks that the snapshot equals the directory."""
         mine = os.path.join(self.top, 'source.manifest')
         with open(mine, 'wb') as f:
             subprocess.run([sys.executable, os.path.join(VM, 'manifest.py'), 'fs', self.source], stdout=f, check=True)
@@ -141,7 +143,8 @@ class Native:
         with open(mine, 'w', encoding='utf-8', errors='surrogateescape') as f:
             f.write('\n'.join(lines))
         got = self.melt.ok('manifest', '%s@%s' % (FS, snapshot)).out.decode('utf-8', 'surrogateescape')
-        self.say('round %d: import' % number, manifests.difference(mine, [comparable(line) for line in got.split('\n') if line.strip()]))
+        self.say('round %d: import' % number, manifests.difference(
+            mine, [comparable(line) for line in got.split('\n') if line.strip()]))
 
 
 def comparable(line):

@@ -1,11 +1,11 @@
-"""One line per check, a count at the end."""
+"""Prints one line per check, and a count at the end."""
 import sys
 import threading
 import time
 
 
 class Report:
-    """Collects checks from several threads. `only` keeps those whose name holds that text."""
+    """Collects checks from several threads. `only` keeps those whose name contains that text."""
 
     def __init__(self, only='', quiet=False):
         self.only, self.quiet = only, quiet
@@ -17,7 +17,7 @@ class Report:
         return self.only in name
 
     def check(self, name, why):
-        """Notes a check: `why` is None when it passed, else the reason it did not."""
+        """Records a check. `why` is None if it passed, otherwise the reason of the failure."""
         with self.lock:
             if why is None:
                 self.passed += 1
@@ -33,7 +33,7 @@ class Report:
         return why is None
 
     def end(self):
-        """Prints the totals; gives the exit status."""
+        """Prints the totals. Returns the exit status."""
         for name in self.failures:
             print('failed: %s' % name)
         print('%d passed, %d failed, %.0f s' % (self.passed, len(self.failures), time.monotonic() - self.begun))
@@ -44,4 +44,4 @@ class Report:
 
 
 class Failed(Exception):
-    """A step went wrong that the rest of its check depends on."""
+    """A step failed on which the rest of its check depends."""

@@ -1,4 +1,4 @@
-"""Runs the snowmelt binary in a directory of its own, within limits."""
+"""Runs the snowmelt binary in a separate directory, within limits."""
 import os
 import resource
 import shutil
@@ -9,19 +9,19 @@ import threading
 
 from .report import Failed
 
-ADDRESS_SPACE = 8 << 30     # bytes; only there to keep a runaway from taking the machine along
-PANIC_EXIT = 101            # what a Rust panic ends with
+ADDRESS_SPACE = 8 << 30     # bytes; only protects the machine from a runaway process
+PANIC_EXIT = 101            # exit status of a Rust panic
 
 
 class Result:
-    """How a command ended: exit status (negative: killed by that signal), stdout, stderr, peak RSS."""
+    """The result of a command: exit status (negative: killed by that signal), stdout, stderr, peak RSS."""
 
     def __init__(self, args, status, out, err, rss_bytes, timed_out):
         self.args, self.status, self.out, self.err = args, status, out, err
         self.rss_bytes, self.timed_out = rss_bytes, timed_out
 
     def crashed(self):
-        """The reason this is no orderly end, whatever the status, or None."""
+        """The reason why this is a crash, whatever the status, or None."""
         if self.timed_out:
             return 'did not end in time'
         if self.status < 0:
@@ -34,11 +34,12 @@ class Result:
         return self.err.decode('utf-8', 'replace').strip()
 
     def __str__(self):
-        return '`%s` gave %s%s: %s' % (' '.join(self.args), self.status, ' (timed out)' if self.timed_out else '', self.text())
+        return '`%s` gave %s%s: %s' % (' '.join(self.args), self.status, ' (timed out)' if self.timed_out else '',
+                                       self.text())
 
 
 class Snowmelt:
-    """A home for pools: everything the binary would look for by itself is inside `top`."""
+    """A home directory with pools: everything that the binary finds by default is inside `top`."""
 
     def __init__(self, binary, top):
         self.binary, self.top = binary, top
@@ -46,13 +47,15 @@ class Snowmelt:
         run = os.path.join(top, 'run')
         os.makedirs(run, mode=0o700, exist_ok=True)
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(('SNOWMELT_', 'XDG_'))}
-        # The last for root's list of pools, which all other runs would share.
-        self.env.update(HOME=top, XDG_DATA_HOME=os.path.join(top, 'data'), XDG_RUNTIME_DIR=run, XDG_CONFIG_HOME=os.path.join(top, 'config'))
-        # Root's `zfs create` would mount on directories of this machine.
+        # The last one is for root's list of pools, which all other runs would share.
+        self.env.update(HOME=top, XDG_DATA_HOME=os.path.join(top, 'data'), XDG_RUNTIME_DIR=run,
+                        XDG_CONFIG_HOME=os.path.join(top, 'config'))
+        # Otherwise root's `zfs create` would mount on directories of this machine.
         self.env.update(TZ='UTC', LC_ALL='C.UTF-8', SNOWMELT_AUTOMOUNT='off')
 
     def start(self, args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE):
-        child = subprocess.Popen([self.binary, *args], stdin=stdin, stdout=stdout, stderr=stderr, env=self.env, cwd=self.top)
+        child = subprocess.Popen([self.binary, *args], stdin=stdin, stdout=stdout, stderr=stderr, env=self.env,
+                                 cwd=self.top)
         try:
             resource.prlimit(child.pid, resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
         except ProcessLookupError:
@@ -60,8 +63,8 @@ class Snowmelt:
         return child
 
     def run(self, *args, stdin=None, stdin_bytes=None, limit=None, stdout=None, timeout=300):
-        """Runs to the end. `stdin` is a path, of which at most `limit` bytes are given;
-        `stdout` a path to write to (else it is in the result)."""
+        """Runs to the end. `stdin` is a path, of which at most `limit` bytes are passed. `stdout` is a path to write to
+        (otherwise the output is in the result)."""
         out = open(stdout, 'wb') if stdout else tempfile.TemporaryFile()
         err = tempfile.TemporaryFile()
         source, feed = subprocess.DEVNULL, None
@@ -94,7 +97,7 @@ class Snowmelt:
         return Result(args, child.returncode, got, err.read(), usage.ru_maxrss * 1024, timed_out.is_set())
 
     def ok(self, *args, **kw):
-        """Runs and insists on success."""
+        """Runs a command that must succeed."""
         result = self.run(*args, **kw)
         if result.status != 0 or result.timed_out:
             raise Failed(str(result))
@@ -115,13 +118,13 @@ class Snowmelt:
         return [line.split('\t') for line in text.split('\n') if line]
 
     def snapshots(self, dataset):
-        """name -> (guid, creation) of every snapshot at and below a dataset, in order."""
+        """name -> (guid, creation) of every snapshot of a dataset and those below it, in order."""
         rows = self.table('list', '-Hp', '-r', '-t', 'snapshot', '-o', 'name,guid,creation', dataset)
         return {name: (guid, int(creation)) for name, guid, creation in rows}
 
     def state(self, pool):
-        """Everything a listing tells of a pool, to see that nothing has changed. Space is left
-        out: a refused receive may leave blocks behind that are freed later."""
+        """The full listing of a pool, to check that nothing has changed. Space is left out: a refused receive may leave
+        blocks that are freed later."""
         return self.ok('list', '-Hp', '-r', '-t', 'all', '-o', 'name,guid,creation,createtxg,origin,userrefs', pool).out
 
     def token(self, dataset):
@@ -131,7 +134,7 @@ class Snowmelt:
         return token if rows.status == 0 and token not in ('', '-') else None
 
     def checked(self, pool):
-        """The reason `check` does not pass, or None."""
+        """The reason why `check` does not pass, or None."""
         result = self.run('check', pool, timeout=600)
         return None if result.status == 0 else '%s\n%s' % (result, result.out.decode('utf-8', 'replace'))
 

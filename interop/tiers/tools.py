@@ -1,4 +1,4 @@
-"""Tools made for ZFS, unmodified, on pools of snowmelt: the program called `zfs` and `zpool` comes first in their PATH."""
+"""Tools for ZFS, unmodified, on pools of snowmelt. Our `zfs` and `zpool` come first in their PATH."""
 import concurrent.futures
 import os
 import shutil
@@ -13,9 +13,11 @@ from .tools_zrepl import Zrepl
 
 
 def directory():
-    """Where tools are that the system does not have; they are got there if need be."""
-    d = os.environ.get('SNOWMELT_TOOLS') or os.path.join(os.environ.get('CARGO_TARGET_DIR', os.path.join(ROOT, 'target')), 'interop-tools')
-    ended = subprocess.run([os.path.join(ROOT, 'interop', 'tools', 'fetch.sh'), d], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    """The directory of tools that the system does not have. They are fetched if needed."""
+    d = os.environ.get('SNOWMELT_TOOLS') or os.path.join(
+        os.environ.get('CARGO_TARGET_DIR', os.path.join(ROOT, 'target')), 'interop-tools')
+    ended = subprocess.run([os.path.join(ROOT, 'interop', 'tools', 'fetch.sh'), d], stdout=subprocess.PIPE,
+                           stderr=subprocess.STDOUT, text=True)
     if ended.returncode != 0:
         raise SystemExit('the tools could not be got:\n%s' % ended.stdout)
     return d
@@ -24,10 +26,12 @@ def directory():
 def run(report, binary, scratch, args):
     d = directory()
     own, newer = '/usr/sbin', d + '/sanoid/usr/sbin'
-    # syncoid takes a process of any machine that receives into a dataset of the same name for its own: one at a time.
+    # Only one syncoid at a time: it mistakes a process on any machine that receives into a dataset of the same name for
+    # its own.
     lanes = [[Syncoid(report, binary, scratch, '%s/syncoid' % place) for place in (own, newer)],
-             [Sanoid(report, binary, scratch, newer + '/sanoid'), Autobackup(report, binary, scratch, d + '/autobackup')]]
-    # There is no package of it, and Debian's Go is too old to build it.
+             [Sanoid(report, binary, scratch, newer + '/sanoid'),
+              Autobackup(report, binary, scratch, d + '/autobackup')]]
+    # Debian has no package of zrepl, and its Go is too old to build it.
     zrepl = os.environ.get('ZREPL') or shutil.which('zrepl')
     if zrepl:
         lanes[1].append(Zrepl(report, binary, scratch, zrepl))

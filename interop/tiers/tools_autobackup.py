@@ -1,5 +1,5 @@
-"""zfs_autobackup, as PyPI has it: backs up, thins, resumes, over ssh too; and its zfs-check. Its zfs-autoverify says that it is
-incomplete, and does nothing."""
+"""zfs_autobackup from PyPI: backs up, thins and resumes, also over ssh, and its zfs-check. Its zfs-autoverify prints
+that it is incomplete, and does nothing."""
 import os
 
 from .corpus import ROOT
@@ -7,11 +7,11 @@ from .report import Failed
 from .tools_world import World
 
 
-# It mounts what it has received if the properties allow that, which would need FUSE.
+# It mounts received datasets if their properties allow that, which would need FUSE.
 UNMOUNTED = ('-o', 'mountpoint=none')
 
-# zfs-check mounts snapshots with `mount -t zfs`, and looks for volumes in /dev/zvol: $1 has the helper of mount(8), $2 is the
-# program, $3 the pool, and the rest runs. Nobody else sees any of this.
+# zfs-check mounts snapshots with `mount -t zfs`, and looks for volumes in /dev/zvol. $1 is the directory with the
+# helper of mount(8), $2 the program, $3 the pool. The rest is the command. All of this is in a private mount namespace.
 IN_PLACE = '''
 mount -t overlay overlay -o lowerdir="$1":/usr/sbin /usr/sbin && mkdir -p /dev/zvol || exit 9
 "$2" serve zvol /dev/zvol "$3" > /dev/null & server=$!
@@ -127,7 +127,7 @@ class Autobackup:
         with open(image, 'wb') as out:
             out.write(os.urandom(4 << 20))
         world.here.ok('import', image, 'pond/home/vol@image')
-        # Its lists of hashes have no way to write names with tabs, as other trees here have.
+        # Its lists of hashes cannot contain names with tabs, which other trees of these tests have.
         world.here.ok('import', os.path.join(ROOT, 'docs'), 'pond/home/docs@here')
         world.here.zfs('create', *UNMOUNTED, 'well/backup')
         self.backup_ok(world, 'test', 'well/backup')
@@ -143,7 +143,7 @@ class Autobackup:
             ended = self.zfs_check(world, target, '--check', hashes)
             if ended.status != 0:
                 raise Failed(ended)
-            # What is not so is found.
+            # A wrong hash is found.
             with open(hashes, errors='surrogateescape') as lines:
                 first, *rest = [line for line in lines if '\t' in line]
             with open(hashes, 'w', errors='surrogateescape') as out:
@@ -152,6 +152,7 @@ class Autobackup:
                 raise Failed('a wrong hash was taken for right')
 
     def zfs_check(self, world, target, *words):
-        return world.here.tool(['unshare', '-m', 'sh', '-c', IN_PLACE, 'sh', world.here.bin, self.binary, target.split('/')[0],
+        return world.here.tool(['unshare', '-m', 'sh', '-c', IN_PLACE, 'sh', world.here.bin, self.binary,
+                                target.split('/')[0],
                                 'python3', self.directory + '/bin/zfs-check', '--count', '100', *words, target],
                                PYTHONPATH=self.directory)

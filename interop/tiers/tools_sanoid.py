@@ -1,4 +1,5 @@
-"""sanoid, as Debian has it: takes, prunes and monitors through a year, and does what `snowmelt policy` does."""
+"""sanoid from Debian: takes, prunes and monitors snapshots through a year, and gives the same result as `snowmelt
+policy`."""
 import datetime
 import glob
 import os
@@ -23,7 +24,7 @@ CONFIG = '''[pond/home]
 	autoprune = yes
 '''
 
-# For sanoid and for `snowmelt policy`: children with sections of their own, and days around the end of summer time.
+# For sanoid and for `snowmelt policy`: children with their own sections, and days around the end of summer time.
 ZONE, AUTUMN = 'Europe/Vienna', datetime.datetime(2026, 10, 21, 15, 0, tzinfo=datetime.timezone.utc)
 DATASETS = ('pond/home', 'pond/home/a', 'pond/home/a/b', 'pond/home/quiet', 'pond/vm', 'pond/vm/disk', 'pond/left')
 SECTIONS = '''[pond/home]
@@ -86,12 +87,14 @@ class Sanoid:
 
     def run(self, world, when, *words, **env):
         config = world.top + '/sanoid'
-        full = ['perl', self.program, '--configdir=' + config, '--cache-dir=%s/cache' % config, '--run-dir=%s/run' % config]
+        full = ['perl', self.program, '--configdir=' + config, '--cache-dir=%s/cache' % config,
+                '--run-dir=%s/run' % config]
         return world.here.tool([*full, *words], **self.at(when), **env)
 
     def at(self, when):
-        """The environment in which it is that time, also where clocks show it twice."""
-        return dict(LD_PRELOAD=self.faketime, FAKETIME='@%d' % when.timestamp(), FAKETIME_FMT='%s', FAKETIME_DONT_FAKE_MONOTONIC='1',
+        """An environment with this simulated time, also in the hour that occurs twice."""
+        return dict(LD_PRELOAD=self.faketime, FAKETIME='@%d' % when.timestamp(), FAKETIME_FMT='%s',
+                    FAKETIME_DONT_FAKE_MONOTONIC='1',
                     DONT_FAKE_MONOTONIC='1')
 
     def cron(self, world, when, *words, **env):
@@ -123,21 +126,23 @@ class Sanoid:
         self.monitors(world, times[-1])
 
     def policy(self, world):
-        """One machine follows a configuration by sanoid, the other by `snowmelt policy`: they have the same snapshots."""
+        """One machine follows a configuration with sanoid, the other with `snowmelt policy`. They must have the same
+        snapshots."""
         config = self.configure(world, SECTIONS)
         world.there.create_pool('pond')
         for dataset in DATASETS:
             for machine in (world.here, world.there):
                 machine.ok('create', dataset)
         minute = datetime.timedelta(minutes=1)
-        # Every half hour, then less often, then about daily, over the end of summer time. Not in that night: in the hour that comes
-        # twice sanoid takes some snapshots twice and others not at all.
+        # Every half hour, then less often, then about daily, over the end of summer time. Not in that night: in the
+        # hour that occurs twice, sanoid takes some snapshots twice and others not at all.
         for times in ([AUTUMN + n * 30 * minute for n in range(12)], [AUTUMN + n * 420 * minute for n in range(1, 11)],
                       [AUTUMN + n * 1500 * minute for n in range(4, 12)]):
-            # Once more when nothing is due: sanoid prunes as things were before it took snapshots.
+            # Once more when nothing is due, because sanoid prunes by the state before it took snapshots.
             for when in [*times, times[-1] + 5 * minute]:
                 self.cron(world, when, '--force-update', TZ=ZONE)
-                ended = world.there.tool([world.there.binary, 'policy', 'run-once', '--config', config + '/sanoid.conf'],
+                ended = world.there.tool([world.there.binary, 'policy', 'run-once', '--config',
+                                          config + '/sanoid.conf'],
                                          TZ=ZONE, XDG_STATE_HOME=world.there.top + '/state', **self.at(when))
                 if ended.status != 0 or ended.err:
                     raise Failed('%s: %s' % (when, ended))
@@ -145,13 +150,16 @@ class Sanoid:
 
     def alike(self, world, now):
         for dataset in DATASETS:
-            # They are not at work within the same second.
-            ours, theirs = ({re.sub(r':\d\d(_\w+)$', r'\1', name) for name in machine.of(dataset)} for machine in (world.there, world.here))
+            # The two do not run within the same second.
+            ours, theirs = ({re.sub(r':\d\d(_\w+)$', r'\1', name) for name in machine.of(dataset)}
+                            for machine in (world.there, world.here))
             if ours != theirs:
-                raise Failed('%s of %s: only sanoid has %s, only policy has %s' % (dataset, now, sorted(theirs - ours), sorted(ours - theirs)))
+                raise Failed('%s of %s: only sanoid has %s, only policy has %s'
+                             % (dataset, now, sorted(theirs - ours), sorted(ours - theirs)))
 
     def kept(self, world, dataset, now):
-        """What is kept: all that was taken and is not older than the rules say, and for each kind at least the count."""
+        """Checks the kept snapshots: all that are not older than the rules allow, and for each kind at least the count.
+        """
         rows = world.here.zfs('get', '-Hpd', '1', '-t', 'snapshot', '-o', 'name,value', 'creation', dataset).split('\n')
         found = {}
         for name, creation in (row.split('\t') for row in rows if row):
@@ -159,7 +167,8 @@ class Sanoid:
             if short == 'mine':
                 continue
             stamp, kind = re.fullmatch(r'autosnap_(\d{4}-\d\d-\d\d_\d\d:\d\d:\d\d)_(\w+)', short).groups()
-            named = datetime.datetime.strptime(stamp, '%Y-%m-%d_%H:%M:%S').replace(tzinfo=datetime.timezone.utc).timestamp()
+            named = datetime.datetime.strptime(stamp,
+                                               '%Y-%m-%d_%H:%M:%S').replace(tzinfo=datetime.timezone.utc).timestamp()
             if abs(int(creation) - named) > 5:
                 raise Failed('%s was made at %s' % (name, creation))
             found.setdefault(kind, []).append(int(creation))
@@ -171,8 +180,10 @@ class Sanoid:
                 raise Failed('%d %s snapshots, the oldest %.1f hours old' % (len(ages), kind, max(ages) / 3600))
 
     def monitors(self, world, now):
-        for option, text in (('--monitor-snapshots', 'OK'), ('--monitor-health', 'OK ZPOOL pond'), ('--monitor-capacity', 'OK ZPOOL pond')):
-            ended = self.run(world, now, '--force-update', option) if option == '--monitor-snapshots' else self.run(world, now, option)
+        for option, text in (('--monitor-snapshots', 'OK'), ('--monitor-health', 'OK ZPOOL pond'),
+                             ('--monitor-capacity', 'OK ZPOOL pond')):
+            ended = self.run(world, now, '--force-update',
+                             option) if option == '--monitor-snapshots' else self.run(world, now, option)
             if ended.status != 0 or not ended.out.startswith(text):
                 raise Failed('%s' % ended)
         late = self.run(world, now + datetime.timedelta(days=5), '--force-update', '--monitor-snapshots')

@@ -34,7 +34,8 @@ class Syncoid:
             # syncoid has no option for a configuration file.
             at = command.index('--no-privilege-elevation')
             d = world.top + '/ssh'
-            command[at:at] = ['--sshport=%d' % world.port, '--sshkey=%s/user' % d, '--sshoption=StrictHostKeyChecking=no',
+            command[at:at] = ['--sshport=%d' % world.port, '--sshkey=%s/user' % d,
+                              '--sshoption=StrictHostKeyChecking=no',
                               '--sshoption=UserKnownHostsFile=/dev/null', '--sshoption=LogLevel=ERROR']
         return command
 
@@ -50,7 +51,7 @@ class Syncoid:
         world.here.zfs('snapshot', 'pond/home@thu')
         self.sync(world, 'pond/home', 'well/home')
         world.same('pond/home', 'well/home', 5)
-        # Its own snapshots are kept down to the newest.
+        # syncoid keeps only the newest of its own snapshots.
         own = [name for name in world.here.of('pond/home') if name.startswith('syncoid_')]
         if len(own) != 1:
             raise Failed('snapshots of syncoid: %s' % own)
@@ -59,10 +60,11 @@ class Syncoid:
         world.same('pond/home', 'well/home', 6)
         # Nothing to do.
         self.sync(world, '--no-sync-snap', 'pond/home', 'well/home')
-        # A target that was written to is rolled back, but not with --no-rollback.
+        # A target that was written to is rolled back, except with --no-rollback.
         world.change('well/home', 'astray', replica=True)
         world.change('pond/home', 'sat')
-        if world.here.tool(self.command(world, '--no-sync-snap', '--no-rollback', 'pond/home', 'well/home')).status == 0:
+        if world.here.tool(self.command(world, '--no-sync-snap', '--no-rollback', 'pond/home',
+                                        'well/home')).status == 0:
             raise Failed('--no-rollback went over a newer snapshot')
         if 'astray' not in world.here.of('well/home'):
             raise Failed('--no-rollback rolled back')
@@ -72,7 +74,7 @@ class Syncoid:
     def trees(self, world):
         for name in ('pond/tree', 'pond/tree/a', 'pond/tree/a/deep', 'pond/tree/z'):
             world.change(name, 'one')
-        # A clone that sorts before its origin, and a clone of that (which syncoid gets right only in this order).
+        # A clone that sorts before its origin, and a clone of that clone (which syncoid handles only in this order).
         world.here.zfs('clone', 'pond/tree/z@one', 'pond/tree/clone')
         world.here.zfs('snapshot', 'pond/tree/clone@two')
         world.here.zfs('clone', 'pond/tree/clone@two', 'pond/tree/clone2')
@@ -90,7 +92,7 @@ class Syncoid:
         self.sync(world, '-r', 'pond/tree', 'well/tree')
         for name in names + ['/new']:
             world.same('pond/tree' + name, 'well/tree' + name)
-        # Left out by a property, and by a pattern.
+        # Excluded by a property, and by a pattern.
         world.here.zfs('set', 'syncoid:sync=false', 'pond/tree/a')
         world.here.zfs('create', 'well/some')
         self.sync(world, '-r', '--skip-parent', '--exclude=z$', 'pond/tree', 'well/some')
@@ -113,7 +115,7 @@ class Syncoid:
     def cut(self, world):
         world.change('pond/home', 'one', 60)
         size = int(world.here.zfs('send', '-nP', 'pond/home@one').split()[-1])
-        # What is left after each is more than what the next one lets through.
+        # After each cut, more data is left than the next connection lets through.
         for percent in (5, 40, 30):
             path = world.cutting(size * percent // 100)
             if world.here.tool(self.command(world, 'pond/home', 'well/cut'), path=path).status == 0:
@@ -123,10 +125,10 @@ class Syncoid:
         ended = self.sync(world, 'pond/home', 'well/cut')
         if 'Resuming interrupted' not in ended.out + ended.err:
             raise Failed('not resumed: %s' % ended)
-        # What came after the snapshot that was resumed.
+        # The changes after the resumed snapshot.
         self.sync(world, 'pond/home', 'well/cut')
         world.same('pond/home', 'well/cut', 2)
-        # The snapshot that was being sent is gone: it begins again.
+        # The snapshot of an interrupted transfer was destroyed: it starts again.
         world.change('pond/home', 'two', 60)
         size = int(world.here.zfs('send', '-nP', '-i', '@one', 'pond/home@two').split()[-1])
         world.here.tool(self.command(world, '--no-sync-snap', 'pond/home', 'well/cut'), path=world.cutting(size // 2))
@@ -173,7 +175,7 @@ class Syncoid:
         world.same('lake/home', 'well/home', 4)
 
     def at_once(self, world):
-        """Several at once, from one pool into the same pool and into others, while others look."""
+        """Several syncs at once, from one pool into the same pool and into others, while other processes read."""
         for number in range(6):
             world.change('pond/d%d' % number, 'one', 20)
         failures = []
@@ -208,18 +210,19 @@ class Syncoid:
         world.change('pond/home', 'one', 30)
         world.here.zfs('set', 'compression=lz4', 'pond/home')
         world.here.zfs('set', 'my:note=kept', 'pond/home')
-        self.sync(world, '--sendoptions=L c e p', '--recvoptions=u o readonly=on x compression', '--preserve-recordsize', 'pond/home', 'well/home')
+        self.sync(world, '--sendoptions=L c e p', '--recvoptions=u o readonly=on x compression',
+                  '--preserve-recordsize', 'pond/home', 'well/home')
         world.same('pond/home', 'well/home', 2)
         for name, value in (('readonly', 'on'), ('my:note', 'kept')):
             if world.here.get(name, 'well/home') != value:
                 raise Failed('%s is %s' % (name, world.here.get(name, 'well/home')))
-        # Two targets, each with snapshots of its own.
+        # Two targets, each with its own snapshots.
         for number in (1, 2, 1, 2):
             self.sync(world, '--identifier=target%d' % number, 'pond/home', 'well/target%d' % number)
         own = [name for name in world.here.of('pond/home') if name.startswith('syncoid_target')]
         if len(own) != 2:
             raise Failed('snapshots of two targets: %s' % own)
-        # A target that is something else is replaced only if that is asked for.
+        # A target with something else is replaced only with the option for that.
         world.change('pond/other', 'its')
         self.sync(world, '--no-sync-snap', 'pond/other', 'well/target3')
         if world.here.tool(self.command(world, 'pond/home', 'well/target3')).status == 0:

@@ -1,4 +1,4 @@
-"""Where stock tools run: two machines that know nothing of each other's pools, and an sshd between them."""
+"""The environment of the tools: two machines that do not know each other's pools, with an sshd between them."""
 import getpass
 import itertools
 import os
@@ -15,12 +15,12 @@ from .vm import VM
 sys.path.insert(0, VM)
 from mutate import Mutator      # noqa: E402
 
-TIMEOUT = 120       # seconds that a tool may take
+TIMEOUT = 120       # maximum seconds of a tool
 OPS = 12
 
 
 class Ended:
-    """How a tool ended."""
+    """The result of a tool."""
 
     def __init__(self, words, status, out, err):
         self.words, self.status, self.out, self.err = words, status, out, err
@@ -30,7 +30,7 @@ class Ended:
 
 
 class Machine(Snowmelt):
-    """A home for pools, with `zfs` and `zpool` first in the PATH."""
+    """A home directory with pools, with `zfs` and `zpool` first in the PATH."""
 
     def __init__(self, binary, top):
         super().__init__(binary, top)
@@ -40,12 +40,14 @@ class Machine(Snowmelt):
         self.env.update(PATH='%s:%s' % (self.bin, os.environ['PATH']), USER=getpass.getuser(), TZ='UTC')
 
     def tool(self, words, timeout=TIMEOUT, **env):
-        """Runs a program as it is, with our commands in its PATH. An environment of `path` puts a directory before them."""
+        """Runs an unmodified program with our commands in its PATH. `path` in the environment puts a directory before
+        them."""
         path = env.pop('path', None)
         full = dict(self.env, **env)
         if path:
             full['PATH'] = '%s:%s' % (path, full['PATH'])
-        child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=full,
+        child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                 env=full,
                                  cwd=self.top, text=True, errors='surrogateescape', start_new_session=True)
         try:
             out, err = child.communicate(timeout=timeout)
@@ -57,7 +59,7 @@ class Machine(Snowmelt):
         return Ended(words, child.returncode, out, err)
 
     def next_second(self):
-        """Waits for a second in which no tool has run: what they make is named after it."""
+        """Waits until the second after the last tool, because tools name their snapshots by the second."""
         while int(time.time()) <= int(self.ended):
             time.sleep(0.02)
 
@@ -68,7 +70,7 @@ class Machine(Snowmelt):
         return ended
 
     def zfs(self, *words):
-        """`zfs` by itself; what it printed."""
+        """Runs `zfs`. Returns its output."""
         return self.tool_ok(['zfs', *words]).out
 
     def get(self, name, dataset):
@@ -84,7 +86,7 @@ class Machine(Snowmelt):
         return self.ok('manifest', snapshot).out
 
 
-# Addresses of the loopback: one for each sshd, since syncoid names its control sockets after them.
+# Addresses of the loopback: one for each sshd, because syncoid names its control sockets after them.
 ADDRESSES = itertools.count(2)
 
 
@@ -108,8 +110,8 @@ class World:
         shutil.rmtree(self.top, ignore_errors=True)
 
     def change(self, dataset, snapshot, ops=OPS, replica=False):
-        """Makes the dataset if need be, changes a tree beside it at random, and takes that in as a snapshot. A replica is
-        changed only by force."""
+        """Creates the dataset if needed, changes a tree at random, and imports it as a snapshot. A replica is changed
+        only by force."""
         self.seed += 1
         tree = '%s/trees/%s' % (self.top, dataset.replace('/', '_'))
         os.makedirs(tree, exist_ok=True)
@@ -117,8 +119,8 @@ class World:
         self.here.ok('import', *['-F'] * replica, tree, '%s@%s' % (dataset, snapshot))
 
     def same(self, source, target, least=1):
-        """Raises unless the target has at least so many of the source's snapshots, with equal guids and content; every
-        snapshot of one name must be the same."""
+        """Fails unless the target has at least this many of the source's snapshots, with equal guids and content. Every
+        snapshot with the same name must be equal."""
         (a, machine_a), (b, machine_b) = self.place(source), self.place(target)
         ours, theirs = machine_a.of(a), machine_b.of(b)
         common = [name for name in ours if name in theirs]
@@ -136,7 +138,7 @@ class World:
         return dataset, self.there if dataset.startswith('lake') else self.here
 
     def checked(self):
-        """Raises unless all pools pass."""
+        """Fails unless all pools pass `check`."""
         for machine, pool in ((self.here, 'pond'), (self.here, 'well'), (self.there, 'lake')):
             why = machine.checked(pool)
             if why:
@@ -145,7 +147,7 @@ class World:
     # ---- ssh -----------------------------------------------------------------------------
 
     def start_sshd(self):
-        """An sshd on the loopback, `address`, that lets only our key in, and has the commands of `there` in its PATH."""
+        """An sshd on the loopback, `address`, that accepts only our key and has the commands of `there` in its PATH."""
         d = self.top + '/ssh'
         os.makedirs(d, mode=0o700)
         for key in ('host', 'user'):
@@ -157,16 +159,19 @@ class World:
             s.bind((host, 0))
             self.port = s.getsockname()[1]
         env = self.there.env
-        passed = {k: env[k] for k in ('PATH', 'HOME', 'XDG_CONFIG_HOME', 'XDG_DATA_HOME', 'XDG_RUNTIME_DIR', 'SNOWMELT_AUTOMOUNT')}
+        passed = {k: env[k] for k in ('PATH', 'HOME', 'XDG_CONFIG_HOME', 'XDG_DATA_HOME', 'XDG_RUNTIME_DIR',
+                                      'SNOWMELT_AUTOMOUNT')}
         with open(d + '/config', 'w') as f:
-            f.write('Port %d\nListenAddress %s\nHostKey %s/host\nAuthorizedKeysFile %s/authorized\nStrictModes no\nUsePAM no\n'
+            f.write(
+                'Port %d\nListenAddress %s\nHostKey %s/host\nAuthorizedKeysFile %s/authorized\nStrictModes no\nUsePAM no\n'
                     'PidFile none\nPermitRootLogin yes\nPasswordAuthentication no\nMaxStartups 100\nMaxSessions 100\nSetEnv %s\n'
                     % (self.port, host, d, d, ' '.join('%s=%s' % pair for pair in passed.items())))
         if os.geteuid() == 0:
             os.makedirs('/run/sshd', mode=0o755, exist_ok=True)
         with open(d + '/client', 'w') as f:
             f.write('Host there\nHostName %s\nPort %d\nUser %s\nIdentityFile %s/user\nIdentitiesOnly yes\n'
-                    'StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nLogLevel ERROR\n' % (host, self.port, getpass.getuser(), d))
+                    'StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nLogLevel ERROR\n'
+                    % (host, self.port, getpass.getuser(), d))
         self.ssh_config = d + '/client'
         with open(d + '/log', 'w') as log:
             self.sshd = subprocess.Popen([shutil.which('sshd') or '/usr/sbin/sshd', '-f', d + '/config', '-D', '-e'],
@@ -184,11 +189,12 @@ class World:
     # ---- streams that break off ------------------------------------------------------------
 
     def cutting(self, limit):
-        """A directory with a `zfs` whose `send` ends after `limit` bytes: the link to ours is behind it in the PATH."""
+        """A directory with a `zfs` whose `send` ends after `limit` bytes. Our link comes after it in the PATH."""
         d = '%s/cut-%d' % (self.top, limit)
         os.makedirs(d, exist_ok=True)
         with open(d + '/zfs', 'w') as f:
-            f.write('#!/bin/sh\ncase "$*" in\n  send*" -n"*) ;;\n  send*) exec %s/zfs "$@" | head -c %d; exit 0 ;;\nesac\nexec %s/zfs "$@"\n'
+            f.write(
+                '#!/bin/sh\ncase "$*" in\n  send*" -n"*) ;;\n  send*) exec %s/zfs "$@" | head -c %d; exit 0 ;;\nesac\nexec %s/zfs "$@"\n'
                     % (self.here.bin, limit, self.here.bin))
         os.chmod(d + '/zfs', 0o755)
         return d

@@ -1,4 +1,4 @@
-"""zrepl, where there is one: a daemon that replicates to itself, by its own protocol, with our `zfs` under it."""
+"""zrepl, if it is installed: a daemon that replicates to itself with its own protocol, using our `zfs`."""
 import os
 import subprocess
 import time
@@ -54,7 +54,8 @@ class Zrepl:
         world.here.zfs('snapshot', 'pond/home/vol@one')
         log = d + '/log'
         with open(log, 'w') as f:
-            daemon = subprocess.Popen([self.program, '--config', config, 'daemon'], stdin=subprocess.DEVNULL, stdout=f, stderr=f,
+            daemon = subprocess.Popen([self.program, '--config', config, 'daemon'], stdin=subprocess.DEVNULL, stdout=f,
+                                      stderr=f,
                                       env=world.here.env, cwd=world.top)
         try:
             self.until(log, lambda: os.path.exists(d + '/control'), 'the daemon starts')
@@ -67,7 +68,8 @@ class Zrepl:
                 world.here.tool_ok([self.program, '--config', config, 'signal', 'wakeup', 'push'])
                 self.until(log, lambda: self.arrived(world, name), 'snapshot %s arrives' % name)
             # Pruning comes last.
-            self.until(log, lambda: all(len(world.here.of(n)) == 2 for n in ('pond/home', 'pond/home/sub')), 'the source is pruned')
+            self.until(log, lambda: all(len(world.here.of(n)) == 2 for n in ('pond/home', 'pond/home/sub')),
+                       'the source is pruned')
             self.until(log, lambda: len(world.here.of('well/sink/here/pond/home/sub')) == 3, 'the target is pruned')
         finally:
             daemon.terminate()
@@ -80,7 +82,7 @@ class Zrepl:
             raise Failed('the daemon complains:\n%s' % ''.join(errors[:5]))
 
     def is_idle(self, log, times):
-        """Whether the job has come to rest so many times; who wakes it before is refused."""
+        """Whether the job has become idle this many times. Wake-ups before that are refused."""
         with open(log) as f:
             return f.read().count('wait for wakeups') >= times
 

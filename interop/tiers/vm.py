@@ -1,4 +1,4 @@
-"""Our streams, received by real ZFS in a virtual machine and compared with the truth."""
+"""Our streams, received by real ZFS in a virtual machine and compared with the expected contents."""
 import concurrent.futures
 import glob
 import json
@@ -29,7 +29,7 @@ def suite_dir():
 
 
 class Zstream:
-    """ZFS's own userland `zstream`, run here from the tree the virtual machine was built of."""
+    """ZFS's own program `zstream`, run here from the tree from which the virtual machine was built."""
 
     def __init__(self):
         root = os.path.join(suite_dir(), 'root')
@@ -46,7 +46,7 @@ class Zstream:
         return 'zstream %s ' % verb in (usage.stdout + usage.stderr).decode('utf-8', 'replace')
 
     def refuses(self, path):
-        """The reason `zstream dump` does not take the stream, or None."""
+        """The reason why `zstream dump` refuses the stream, or None."""
         p = subprocess.run([*self.command, 'dump', path], capture_output=True)
         text = (p.stdout + p.stderr).decode('utf-8', 'replace')
         if p.returncode != 0 or p.stderr or 'SUMMARY' not in text:
@@ -97,7 +97,7 @@ class Tier:
         self.reverse_resume()
 
     def has(self, case):
-        """Whether the case is there, and the machine's ZFS new enough for it."""
+        """Whether the case exists, and the machine's ZFS is new enough for it."""
         return case in self.cases and not (suite() == 'bookworm' and corpus.script_says(case, 'needs ZFS'))
 
     def fill(self):
@@ -121,7 +121,7 @@ class Tier:
         return {name: guid for name, (guid, _) in self.home.snapshots(dataset).items()}
 
     def add(self, job):
-        """Makes the streams of a job and puts it into the plan of the machine with less to do."""
+        """Makes the streams of a job and adds it to the plan of the machine that has less to do."""
         self.number += 1
         label = 'vm %s %s' % (job.home, job.title)
         if not self.report.wants(label):
@@ -154,7 +154,8 @@ class Tier:
                     if isinstance(step, Piped) and not self.filter(label, step.filter, path):
                         return
                     if self.zstream.command:
-                        self.report.check('%s: zstream dump of %s' % (label, ' '.join(args)), self.zstream.refuses(path))
+                        self.report.check('%s: zstream dump of %s' % (label, ' '.join(args)),
+                                          self.zstream.refuses(path))
                     else:
                         steps.append({'dump': name})
                     expected |= self.expected(args)
@@ -162,7 +163,7 @@ class Tier:
                     if isinstance(step, Cut):
                         todo['cut'] = os.path.getsize(path) * step.share // 100
                     steps.append(todo)
-                size += os.path.getsize(path) // 4 + 700000      # a receive costs, however small
+                size += os.path.getsize(path) // 4 + 700000      # every receive has a cost, however small the stream
         except Failed as e:
             self.report.check(label, e)
             return
@@ -171,18 +172,19 @@ class Tier:
         self.entries[number] = (job, label, expected)
 
     def filter(self, label, words, path):
-        """Passes a stream through a filter, and takes the outcome back into a pool of ours."""
+        """Passes a stream through a filter, and receives the result into a pool of ours."""
         program, *words = words
         command = {'zstream': self.zstream.command, 'snowmelt': [self.binary]}[program]
         if program == 'zstream' and not self.zstream.has(words[0]):
             print('note  %s: the zstream of %s has no %s' % (label, suite(), words[0]), flush=True)
             return False
-        # redup reads a file, the others standard input; ZFS's decompress wants a block, which need not be there
+        # redup reads a file, the others standard input; ZFS's decompress needs a block, which need not exist
         words += [path] if words[-1] == 'redup' else ['1,0'] if words[-1] == 'decompress' else []
         with open(path, 'rb') as source, open(path + '.out', 'wb') as out:
             p = subprocess.run([*command, *words], stdin=source, stdout=out, stderr=subprocess.PIPE)
         os.rename(path + '.out', path)
-        problem = None if p.returncode == 0 else 'exit %d: %s' % (p.returncode, p.stderr.decode('utf-8', 'replace')[-600:])
+        problem = None if p.returncode == 0 else 'exit %d: %s' % (
+            p.returncode, p.stderr.decode('utf-8', 'replace')[-600:])
         if self.report.check('%s: %s' % (label, ' '.join(words[:2])), problem):
             back = '%s/back-%d' % (HOME, self.number)
             try:
@@ -195,7 +197,7 @@ class Tier:
         return False
 
     def expected(self, args):
-        """The guids that must have arrived with a stream of these arguments."""
+        """The guids that must arrive with a stream of these arguments."""
         dataset, _, top = args[-1].partition('@')
         there = self.guids(dataset)
         own = [n for n in there if n.split('@')[0] == dataset]
@@ -212,7 +214,7 @@ class Tier:
         return {there[args[-1]]}
 
     def reverse_resume(self):
-        """A token that `snowmelt receive -s` made of a cut stream of ZFS, honoured by `zfs send -t`."""
+        """A token that `snowmelt receive -s` made from a cut stream of ZFS, used with `zfs send -t`."""
         self.reverse = []
         plan = next((plan for plan in self.plan.values() if plan.reverse), None)
         if not plan or self.self_test or not self.report.wants('vm resume zfs send -t'):
@@ -229,7 +231,8 @@ class Tier:
                 if stream == 'inc':
                     melt.receive('pond/r', case.path('full.zstream'), '-u')
                 path = case.path(stream + '.zstream')
-                result = melt.run('receive', '-s', '-u', 'pond/r', stdin=path, limit=os.path.getsize(path) * share // 100)
+                result = melt.run('receive', '-s', '-u', 'pond/r', stdin=path,
+                                  limit=os.path.getsize(path) * share // 100)
                 token = melt.token('pond/r')
                 if result.status == 0 or not token:
                     raise Failed('no token: %s' % result)
@@ -240,7 +243,7 @@ class Tier:
         self.plans[0].append({'id': 'reverse', 'steps': steps, 'dataset': HOME + '/resume'})
         self.entries['reverse'] = (None, 'vm resume zfs send -t', set())
 
-    # ---- the machines run, and ask for what a token needs ----------------------------------
+    # ---- the machines run, and ask for the rest of a stream with a token --------------------
 
     def machine(self, m):
         share = self.share(m)
@@ -260,7 +263,8 @@ class Tier:
         reader.join()
         self.judge_new(share, judged)
         text = b''.join(said).decode('utf-8', 'replace')
-        self.report.check('vm machine %d ended well' % m, None if child.returncode == 0 else 'status %d\n%s' % (child.returncode, text[-3000:]))
+        self.report.check('vm machine %d ended well' % m, None if child.returncode == 0
+                          else 'status %d\n%s' % (child.returncode, text[-3000:]))
         for job in self.plans[m]:
             if job['id'] not in judged:
                 self.report.check(self.entries[job['id']][1], 'the machine did not get to it')
@@ -300,9 +304,10 @@ class Tier:
         if os.path.exists(path):
             with open(path) as f:
                 status = json.load(f)['status']
-            self.report.check('vm machine %d scrub' % m, None if 'No known data errors' in status and 'with 0 errors' in status else status)
+            self.report.check('vm machine %d scrub' % m, None if 'No known data errors' in status
+                              and 'with 0 errors' in status else status)
 
-    # ---- what came of it ---------------------------------------------------------------------
+    # ---- the results -------------------------------------------------------------------------
 
     def judge(self, job, answer, expected):
         for i, step in enumerate(answer['steps']):
@@ -310,7 +315,8 @@ class Tier:
                 return 'step %d of %d failed: %s' % (i + 1, len(job.steps) if job else 0, step['text'])
         there = {s['guid']: s for s in answer['snapshots']}
         if expected - set(there):
-            return 'did not arrive: guids %s; there are %s' % (sorted(expected - set(there)), [s['name'] for s in answer['snapshots']])
+            return 'did not arrive: guids %s; there are %s' % (sorted(expected - set(there)),
+                                                               [s['name'] for s in answer['snapshots']])
         if not there:
             return 'nothing arrived'
         for guid, snap in there.items():
@@ -335,15 +341,18 @@ class Tier:
         case = self.cases[note.truth[0]]
         got = [r.split('\t') for r in text.split('\n') if r]
         if 'props' in note.step:
-            # the top of the tree has another name here; snapdev is what the manifests were made through
-            want = {(below(n, 'back/tree'), p, v) for n, p, v, source in corpus.rows(case.path(note.truth[1])) if source == 'received' and p != 'snapdev'}
+            # the top of the tree has another name here; snapdev was set when the manifests were made
+            want = {(below(n, 'back/tree'), p, v) for n, p, v, source in corpus.rows(case.path(note.truth[1]))
+                    if source == 'received' and p != 'snapdev'}
             have = {(below(n, dataset), p, v) for n, p, v in got if p != 'snapdev'}
         elif 'holds' in note.step:
             want = {(below(n, 'back/tree2'), tag) for n, tag, _ in corpus.rows(case.path(note.truth[1]))}
             have = {(below(r[0], dataset), r[1]) for r in got}
         else:   # quotas and object counts; bytes used depend on the pool
-            rows = [r for k in ('userspace', 'groupspace', 'projectspace') for r in corpus.rows(case.path(note.truth[1] % k))]
-            want, have = ({(t, n, quota, objused, objquota) for t, n, _, quota, objused, objquota in part} for part in (rows, got))
+            rows = [r for k in ('userspace', 'groupspace', 'projectspace')
+                    for r in corpus.rows(case.path(note.truth[1] % k))]
+            want, have = ({(t, n, quota, objused, objquota) for t, n, _, quota, objused, objquota in part}
+                          for part in (rows, got))
         if want == have:
             return None
         return 'missing %s\nnot expected %s' % (sorted(want - have), sorted(have - want))
@@ -357,7 +366,8 @@ class Tier:
                 melt.receive('pond/r', path, '-s', '-u')
                 snap, (guid, _) = list(melt.snapshots('pond/r').items())[-1]
                 result = melt.ok('manifest', snap)
-                self.report.check(label, manifests.difference(case.by_guid[guid][0], result.out) or melt.checked('pond'))
+                self.report.check(label, manifests.difference(case.by_guid[guid][0], result.out)
+                                  or melt.checked('pond'))
             except (Failed, KeyError, IndexError) as e:
                 self.report.check(label, str(e))
 

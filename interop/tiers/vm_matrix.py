@@ -1,13 +1,13 @@
-"""What is sent into the virtual machine: which dataset of ours is made from which streams of the corpus, and which streams
-are made of it and how they are received there. Each case says so for itself, in `vm/corpus/CASE.vm.py`:
+"""The streams for the virtual machine: which streams of the corpus each of our datasets is made from, and which streams
+are made from it and how they are received there. Each case defines this in `vm/corpus/CASE.vm.py`:
 
-  fill    {dataset at home: streams it is made from, in order}
-  large   datasets that only `--large` takes
+  fill    {original dataset: streams it is made from, in order}
+  large   datasets that only `--large` uses
   jobs    a generator of Jobs
-  trees   (dataset, stream received into it, function that gives the Jobs before the next is received)
-  reverse (stream, percent): a share of it goes to `snowmelt receive -s`, and `zfs send -t` takes the token
+  trees   (dataset, stream received into it, function that returns the Jobs before the next is received)
+  reverse (stream, percent): a share of it goes to `snowmelt receive -s`, and `zfs send -t` gets the token
 
-In such a file a stream, a twin and a truth are files of the case itself.
+In such a file, streams, twins and truths are files of the case itself.
 """
 import functools
 import glob
@@ -17,8 +17,8 @@ HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Send:
-    """One stream of ours: `zfs send` arguments, with {} for the dataset's name at home. `twin` is
-    the stream that ZFS made with the same arguments (case, file), used to test this harness."""
+    """One stream of ours: `zfs send` arguments, with {} for the dataset's original name. `twin` is the stream that ZFS
+    made with the same arguments (case, file), used to test this harness."""
 
     def __init__(self, case, args, twin=None, receive=()):
         self.args, self.twin, self.receive = args.split(), twin and (case, twin), list(receive)
@@ -33,30 +33,29 @@ class Piped(Send):
 
 
 class Base:
-    """A stream that ZFS made, received as it is."""
+    """A stream that ZFS made, received unchanged."""
 
     def __init__(self, case, stream, receive=()):
         self.case, self.stream, self.receive = case, stream, list(receive)
 
 
 class Cut:
-    """A stream of ours of which only a share (percent) arrives; `snowmelt send -t` gives the rest."""
+    """A stream of ours of which only a share (percent) arrives. `snowmelt send -t` sends the rest."""
 
     def __init__(self, args, share):
         self.args, self.share = args.split(), share
 
 
 class Note:
-    """Something else the guest does; `truth` is the file (case, file) that says what must come of it."""
+    """Something else that the guest does. `truth` is the file (case, file) with the expected result."""
 
     def __init__(self, case, step, truth=None):
         self.step, self.truth = step, truth and (case, truth)
 
 
 class Job:
-    """Steps that work in one fresh dataset of the guest. `before` are commands run on our pool
-    before the streams are made; `truth` (case, file) is a manifest to be compared with, where it is
-    not that of the snapshot at home."""
+    """Steps that work in one fresh dataset of the guest. `before` are commands run on our pool before the streams are
+    made. `truth` (case, file) is a manifest to compare with, if it is not that of the original snapshot."""
 
     def __init__(self, case, home, title, *steps, before=(), truth=None):
         self.home, self.title, self.steps, self.before = home, title, steps, before
@@ -74,11 +73,12 @@ def pairs(case, home, a, b, ways, receive=()):
 
 
 class Plan:
-    """What one case says."""
+    """The definitions of one case."""
 
     def __init__(self, case, said):
         self.case, self.fill, self.large = case, said.get('fill', {}), said.get('large', set())
-        self.jobs, self.trees, self.reverse = said.get('jobs', lambda: ()), said.get('trees', ()), said.get('reverse', ())
+        self.jobs, self.trees, self.reverse = said.get('jobs', lambda: ()), said.get('trees', ()), said.get(
+            'reverse', ())
 
 
 def plans():

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Gets the tools that `interop/run tools` runs, unmodified, into a directory: sanoid and syncoid of the Debian release after
-# this one, beside the ones installed here, and zfs_autobackup.
+# Gets the tools for `interop/run tools`, unmodified, into a directory: sanoid and syncoid of the next Debian release,
+# in addition to the installed ones, and zfs_autobackup.
 #
 #   fetch.sh DIR
 #
@@ -15,7 +15,7 @@ if [ ! -x "$dir/sanoid/usr/sbin/syncoid" ]; then
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
   mkdir -p "$work/lists/partial" "$work/cache/archives/partial"
-  # From where this machine has its own packages.
+  # The mirror from which this machine gets its own packages.
   mirror=$(apt-get indextargets --format '$(REPO_URI) $(LABEL) $(COMPONENT)' 'Identifier: Packages' | awk '$2 == "Debian" && $3 == "main" { print $1; exit }')
   echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${mirror:?no Debian mirror: run apt-get update} $suite main" > "$work/sources"
   apt=(apt-get -q -o "Dir::Etc::sourcelist=$work/sources" -o Dir::Etc::sourceparts=/dev/null

@@ -68,7 +68,8 @@ def run(*command, path=None, fails=False):
 
 def syncoid(*words, path=None, fails=False):
     time.sleep(1.1)         # its snapshots are named by the second
-    return run(BUNDLE + '/bin/perl', BUNDLE + '/bin/syncoid', '--no-privilege-elevation', *words, path=path, fails=fails)
+    return run(BUNDLE + '/bin/perl', BUNDLE + '/bin/syncoid', '--no-privilege-elevation', *words, path=path,
+               fails=fails)
 
 
 def snowmelt(*words, fails=False):
@@ -87,7 +88,8 @@ class Real:
     seed = 0
 
     def snapshots(self, dataset):
-        return dict(row for row in listing('list', '-Hpo', 'name,guid', '-t', 'snapshot', '-s', 'createtxg', '-d', '1', dataset))
+        return dict(row for row in listing('list', '-Hpo', 'name,guid', '-t', 'snapshot', '-s', 'createtxg', '-d', '1',
+                                           dataset))
 
     def manifest(self, snapshot):
         return '\n'.join(guest_tier.manifest_of(snapshot, '-', '-'))
@@ -135,13 +137,15 @@ class Check:
     def same(self, real, ours, least=1):
         """The datasets have at least so many snapshots in common, the newest of both among them, with equal guids; their contents
         are written down for the host to compare."""
-        theirs, mine = ({name.partition('@')[2]: guid for name, guid in end.snapshots(dataset).items()} for end, dataset in ((REAL, real), (MELT, ours)))
+        theirs, mine = ({name.partition('@')[2]: guid for name, guid in end.snapshots(dataset).items()}
+                        for end, dataset in ((REAL, real), (MELT, ours)))
         common = [name for name in theirs if name in mine]
         if len(common) < least or list(theirs)[-1] != list(mine)[-1]:
             raise RuntimeError('%s has %s, %s has %s' % (real, theirs, ours, mine))
         for name in common:
             if theirs[name] != mine[name]:
-                raise RuntimeError('guids of %s differ: %s in %s, %s in %s' % (name, theirs[name], real, mine[name], ours))
+                raise RuntimeError('guids of %s differ: %s in %s, %s in %s'
+                                   % (name, theirs[name], real, mine[name], ours))
         # Older ones were compared when they came.
         name, stem = common[-1], '%s/out/%s-%d' % (SHARE, self.name, len(self.pairs))
         for end, dataset, path in ((REAL, real, stem + '.real'), (MELT, ours, stem + '.ours')):
@@ -184,7 +188,8 @@ def syncoid_push(check):
     # Cut, and resumed.
     REAL.change(source, 'five', 60)
     size = int(run('zfs', 'send', '-nP', '-i', '@four', source + '@five').split()[-1])
-    said = syncoid('--no-sync-snap', source, 'root@melt:' + target, path=cut('cut-real', '/usr/sbin/zfs', size // 2), fails=True)
+    said = syncoid('--no-sync-snap', source, 'root@melt:' + target, path=cut('cut-real', '/usr/sbin/zfs', size // 2),
+                   fails=True)
     if snowmelt('get', '-Ho', 'value', 'receive_resume_token', target).strip() == '-':
         raise RuntimeError('nothing to resume: ' + said)
     said = syncoid('--no-sync-snap', source, 'root@melt:' + target)
@@ -205,7 +210,8 @@ def syncoid_pull(check):
     size = int(snowmelt('send', '-nP', '-i', '@one', source + '@two').split()[-1])
     real = cut('cut-ours', BUNDLE + '/bin/zfs', size // 2)
     executable(STAND_IN + '/cut/ssh', SSH.replace('PATH=', 'PATH=%s:' % real))
-    said = syncoid('--no-sync-snap', '--recvoptions=u', 'root@melt:' + source, target, path=STAND_IN + '/cut', fails=True)
+    said = syncoid('--no-sync-snap', '--recvoptions=u', 'root@melt:' + source, target, path=STAND_IN + '/cut',
+                   fails=True)
     token = listing('get', '-Ho', 'value', 'receive_resume_token', target)[0][0]
     if token == '-':
         raise RuntimeError('nothing to resume: ' + said)

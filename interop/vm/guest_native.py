@@ -42,7 +42,8 @@ def describe(dataset, path):
 
 def send(dataset, base, snapshot, path):
     with open(path + '.part', 'wb') as f:
-        p = subprocess.run(['zfs', 'send', '-i', base, '%s@%s' % (dataset, snapshot)], stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.PIPE)
+        p = subprocess.run(['zfs', 'send', '-i', base, '%s@%s' % (dataset, snapshot)], stdin=subprocess.DEVNULL,
+                           stdout=f, stderr=subprocess.PIPE)
     if p.returncode:
         raise RuntimeError(p.stderr.decode('utf-8', 'replace'))
     os.rename(path + '.part', path)

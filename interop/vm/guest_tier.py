@@ -29,7 +29,8 @@ ANSWER_SECONDS = 300
 
 
 def zfs(*args, stdin=None, feed=None):
-    p = subprocess.run(['zfs', *args], stdin=open(stdin, 'rb') if stdin else subprocess.DEVNULL if feed is None else None,
+    p = subprocess.run(['zfs', *args], stdin=open(stdin, 'rb') if stdin else subprocess.DEVNULL if feed is None
+                       else None,
                        input=feed, capture_output=True)
     return p.returncode, p.stdout.decode('utf-8', 'surrogateescape'), p.stderr.decode('utf-8', 'replace')
 
@@ -42,7 +43,8 @@ def volume_device(name):
     for _ in range(100):
         for d in os.listdir('/dev'):
             if d.startswith('zd') and 'p' not in d:
-                got = subprocess.run(['/usr/lib/udev/zvol_id', '/dev/' + d], capture_output=True, text=True).stdout.strip()
+                got = subprocess.run(['/usr/lib/udev/zvol_id', '/dev/' + d], capture_output=True,
+                                     text=True).stdout.strip()
                 if got == name:
                     return '/dev/' + d
         time.sleep(0.1)
@@ -107,7 +109,8 @@ def run_step(step, dataset, number):
         status, _, text = zfs('unload-key', '-r', dataset)
     elif 'send_token' in step:
         with open('%s/%s' % (SHARE, step['out']), 'wb') as f:
-            p = subprocess.run(['zfs', 'send', '-t', step['send_token']], stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.PIPE)
+            p = subprocess.run(['zfs', 'send', '-t', step['send_token']], stdin=subprocess.DEVNULL, stdout=f,
+                               stderr=subprocess.PIPE)
         status, text = p.returncode, p.stderr.decode('utf-8', 'replace')
     elif 'dump' in step:
         p = subprocess.run(['zstream', 'dump', SHARE + '/' + step['dump']], capture_output=True)
@@ -139,7 +142,8 @@ def run_job(job):
         if answer['steps'][-1]['status']:
             break
     answer['receive_seconds'] = time.monotonic() - begun
-    for name, guid, creation, volsize, volblocksize in listing('list', '-rHpo', 'name,guid,creation,volsize,volblocksize', '-t', 'snapshot', dataset):
+    for name, guid, creation, volsize, volblocksize in listing(
+        'list', '-rHpo', 'name,guid,creation,volsize,volblocksize', '-t', 'snapshot', dataset):
         if volsize != '-':
             volblocksize = zfs('get', '-Hpo', 'value', 'volblocksize', name.split('@')[0])[1].strip()
         snap = {'name': name[len(dataset):], 'guid': guid, 'creation': int(creation)}
@@ -158,7 +162,8 @@ def make_pool():
     image = '/tmp/%s.img' % POOL
     with open(image, 'w') as f:
         f.truncate(6 << 30)
-    subprocess.run(['zpool', 'create', '-o', 'cachefile=none', '-O', 'mountpoint=/mnt/' + POOL, POOL, image], check=True)
+    subprocess.run(['zpool', 'create', '-o', 'cachefile=none', '-O', 'mountpoint=/mnt/' + POOL, POOL, image],
+                   check=True)
 
 
 def main():

@@ -42,7 +42,8 @@ class Mutator:
         return self.random.choice(what) if what else None
 
     def content(self, most):
-        size = self.random.choice([0, 1, 511, 512, 513, 4096, 100_000, 131_072, 131_073, 400_000, self.random.randrange(most)])
+        size = self.random.choice([0, 1, 511, 512, 513, 4096, 100_000, 131_072, 131_073, 400_000,
+                                   self.random.randrange(most)])
         kind = self.random.randrange(3)
         if kind == 0:
             return self.random.randbytes(size)
@@ -76,7 +77,8 @@ class Mutator:
                     f.write(b'%d\n' % i)
 
     def make_link(self):
-        target = self.random.choice([b'short', b'../up', b'/abs/olute', b'y' * 60, b'z' * self.random.randrange(61, 1000)])
+        target = self.random.choice([b'short', b'../up', b'/abs/olute', b'y' * 60,
+                                     b'z' * self.random.randrange(61, 1000)])
         os.symlink(target, self.new_name())
 
     def make_special(self):
@@ -164,7 +166,8 @@ class Mutator:
 
     OPS = [make_file] * 8 + [make_sparse, make_link, make_special, hard_link] * 2 + [make_dir] * 3 + [
         overwrite, append, truncate, replace, rename, set_xattr] * 3 + [
-        rename_onto, rename_dir, swap_names, change_mode, change_owner, change_times, remove_xattr, remove] * 2 + [remove_dir]
+        rename_onto, rename_dir, swap_names, change_mode, change_owner, change_times, remove_xattr,
+        remove] * 2 + [remove_dir]
 
     def run(self, count):
         for _ in range(count):

@@ -1,4 +1,4 @@
-"""zfs_autobackup's own tests: unittest, with pools in /dev/ram0 and the like, and ssh to this machine."""
+"""zfs_autobackup's own tests: unittest, with pools in /dev/ram0 and similar devices, and ssh to this machine."""
 import os
 import re
 import shutil
@@ -31,7 +31,7 @@ def source(world):
 
 
 def tests(world):
-    """FILE.Class.test_name of all, as they stand in the source."""
+    """FILE.Class.test_name of all tests, in the order of the source."""
     names = []
     folder = os.path.join(source(world), 'tests')
     for file in sorted(os.listdir(folder)):
@@ -93,7 +93,8 @@ def run(world, names):
 def one_file(world, env, file, names, found):
     with world.log(file) as log:
         try:
-            world.run([sys.executable, '-m', 'unittest', '-v', *['tests.%s' % name for name in names]], env=env, cwd=source(world),
+            world.run([sys.executable, '-m', 'unittest', '-v', *['tests.%s' % name for name in names]], env=env,
+                      cwd=source(world),
                       stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=LIMIT)
         except subprocess.TimeoutExpired:
             pass
@@ -101,7 +102,7 @@ def one_file(world, env, file, names, found):
         said = text.read()
     for name in names:
         test, place = name.split('.')[2], name.split('.')[1]
-        # What a test prints stands between its name and its result, and the first line of its description before that.
+        # A test's output is between its name and its result. The first line of its description may precede it.
         begun = re.search(r'^%s \(tests\.%s\.%s[.)\w]*\)(?:\n.*?)? ?\.\.\.' % (test, file, place), said, re.M)
         if not begun:
             found[name] = ('slow', 'its file takes more than %d s' % LIMIT)

@@ -1,15 +1,16 @@
-"""A part of a suite that takes about a given time, another one for each commit."""
+"""Chooses a part of a suite that takes about a given time, a different one for each commit."""
 import hashlib
 
-# The others run whole each time. Of rsync's, the groups are its two modes.
+# Suites that are cut into parts. The others run completely each time. The groups of rsync's are its two modes.
 CUT = ('autobackup', 'zts', 'rsync')
 
-# Of a test whose duration is not known.
+# Assumed duration of a test whose duration is unknown.
 SECONDS = 4.0
 
 
 def choose(names, durations, seconds, key):
-    """Whole groups (what stands before the last slash or dot), in an order that the key decides, until the time is used up."""
+    """Whole groups (the part of a name before the last slash or dot), in an order that the key decides, until the time
+    is used up."""
     groups = {}
     for name in names:
         groups.setdefault(group_of(name), []).append(name)

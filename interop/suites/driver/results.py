@@ -1,7 +1,8 @@
-"""Results of a suite beside the list of what is known not to pass.
+"""Compares results of a suite with the list of tests that are known not to pass.
 
-A line of a list: the name of the test, its state (fail, skip, slow or any), and the reason, separated by tabs. `any` is for tests
-whose result depends on the machine: nothing is expected of them. Durations are kept beside, to choose parts by.
+A line of a list has the name of the test, its state (fail, skip, slow or any), and the reason, separated by tabs. `any`
+is for tests whose result depends on the machine: any result is accepted. Durations are in a separate file. They are
+used to choose parts.
 """
 import os
 
@@ -22,7 +23,7 @@ def load(suite):
 
 
 def durations(suite):
-    """Seconds that tests took; of few is it worth knowing."""
+    """Durations of tests in seconds. Only of few tests they are recorded."""
     path = os.path.join(HERE, 'expected', '%s.seconds' % suite)
     known = {}
     if os.path.exists(path):
@@ -34,14 +35,14 @@ def durations(suite):
 
 
 def differing(suite, names, found):
-    """The tests whose result is not as listed."""
+    """The tests whose result differs from the list."""
     expected = load(suite)
     wanted = {name: expected.get(name, (PASSED, ''))[0] for name in names}
     return [name for name in names if wanted[name] not in (found.get(name, ('missing',))[0], 'any')]
 
 
 def compare(suite, names, found, write):
-    """Prints what differs from the list, and the counts. Gives the exit status."""
+    """Prints the differences from the list, and the counts. Returns the exit status."""
     expected = load(suite)
     wrong, counts = [], {}
     for name in names:
@@ -58,5 +59,6 @@ def compare(suite, names, found, write):
                 print('%s\t%s\t%s' % (name, state, expected.get(name, ('', why))[1] or why))
     for line in wrong:
         print('FAIL  %s' % line)
-    print('%s: %s; %d not as listed' % (suite, ', '.join('%d %s' % (counts[state], state) for state in sorted(counts)), len(wrong)))
+    print('%s: %s; %d not as listed' % (suite, ', '.join('%d %s' % (counts[state], state) for state in sorted(counts)),
+                                        len(wrong)))
     return 1 if wrong or not names else 0

@@ -1,23 +1,24 @@
-"""rsync's own test suite: stock rsync as the client, snowmelt as the daemon and at the other end of remote shells.
+"""rsync's own test suite: stock rsync as the client, snowmelt as the daemon and as the server of remote shells.
 
-Each test is run over pipes, and those of daemons over TCP as well. Tests that never reach the other side are left out.
+Each test runs over pipes, and tests of daemons also over TCP. Tests that never use the server are left out.
 """
 import glob
 import os
 import re
 import subprocess
 
-# What a test has in its source that has anything to do with the other side.
-REACHES = ('RSYNC_PEER', 'rsync_path_arg', '--rsync-path', 'rsh_cmd', 'start_test_daemon', 'start_rsyncd', 'setup_chroot_inner',
+# Words in the source of a test that uses the server.
+REACHES = ('RSYNC_PEER', 'rsync_path_arg', '--rsync-path', 'rsh_cmd', 'start_test_daemon', 'start_rsyncd',
+           'setup_chroot_inner',
            'stdio_daemon', 'rsync_proto', 'rsync://', '--daemon')
-# The same for daemons alone.
+# Words in the source of a test that uses a daemon.
 REACHES_DAEMON = ('USE_TCP', 'require_tcp', 'start_test_daemon', 'start_rsyncd', 'claim_ports', 'claim_free_port',
                   'setup_chroot_inner', 'stdio_daemon', 'rsync_proto', 'rsync://', '--daemon')
 LINE = re.compile(r'^(PASS|FAIL|SKIP|XFAIL) +(\S+)(?: \((.*)\))?$')
 STATES = {'PASS': 'pass', 'FAIL': 'fail', 'SKIP': 'skip', 'XFAIL': 'fail'}
 TEST_LIMIT = 240
 LIMIT = 3600
-# Races that a test tries to win are given up sooner than the suite's own five to fifteen seconds.
+# Tests that try to win a race stop after this time, earlier than the suite's own five to fifteen seconds.
 RACE_SECONDS = 3
 
 
@@ -54,7 +55,8 @@ def run_mode(world, mode, names, peer):
     os.chmod(scratch, 0o755)
     tree = source(world)
     words = ['python3', os.path.join(tree, 'runtests.py'), '-j', str(os.cpu_count() or 1), '--timeout', str(TEST_LIMIT),
-             '--race-timeout', str(RACE_SECONDS), '--tooldir', tree, '--srcdir', tree, '--rsync-bin', os.path.join(tree, 'rsync'),
+             '--race-timeout', str(RACE_SECONDS), '--tooldir', tree, '--srcdir', tree, '--rsync-bin',
+             os.path.join(tree, 'rsync'),
              '--rsync-bin2', peer, *(['--use-tcp'] if mode == 'tcp' else []), *names]
     env = dict(world.env, scratchbase=scratch)
     with world.log(mode) as log:

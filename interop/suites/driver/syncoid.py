@@ -1,6 +1,6 @@
-"""sanoid's tests of syncoid: a shell script each.
+"""sanoid's tests of syncoid: one shell script each.
 
-One of them sets the clock. Its programs get a clock of their own instead, from libfaketime.
+One of them sets the clock. Its programs get a simulated clock from libfaketime instead.
 """
 import glob
 import os
@@ -8,10 +8,10 @@ import subprocess
 
 LIMIT = 240
 SETS_CLOCK = '011_'
-# How a script of this suite says that it was skipped.
+# Exit status of a skipped script in this suite.
 SKIPPED = 130
 
-# `date --utc --set @SECONDS`, as the suite calls it: the clock of what runs here is moved, and no other.
+# Replaces `date --utc --set @SECONDS`, as the suite calls it: only the simulated clock is changed.
 DATE = '''#!/bin/bash
 for word in "$@"; do
   case $word in @*) printf '%+ds\\n' $((${word#@} - $(LD_PRELOAD= /bin/date +%s))) > "$FAKETIME_TIMESTAMP_FILE"; exit ;; esac
@@ -37,7 +37,8 @@ def run(world, names):
         env = own_clock(world) if name.startswith(SETS_CLOCK) else world.env
         with world.log(name) as log:
             try:
-                ended = world.run(['bash', 'run.sh'], cwd=os.path.join(top(world), name), stdin=subprocess.DEVNULL, stdout=log,
+                ended = world.run(['bash', 'run.sh'], cwd=os.path.join(top(world), name), stdin=subprocess.DEVNULL,
+                                  stdout=log,
                                   stderr=log, timeout=LIMIT, env=env)
                 found[name] = state(ended.returncode)
             except subprocess.TimeoutExpired:
@@ -53,7 +54,7 @@ def state(status):
 
 
 def own_clock(world):
-    """The environment of a test that would set the clock; as it is where there is no libfaketime."""
+    """The environment of a test that would set the clock. Unchanged if libfaketime is missing."""
     libraries = sorted(glob.glob('/usr/lib/*/faketime/libfaketime.so.1'))
     if not libraries:
         return world.env
@@ -66,4 +67,5 @@ def own_clock(world):
     with open(offset, 'w') as file:
         file.write('+0s\n')
     return dict(world.env, PATH='%s:%s' % (place, world.env['PATH']), LD_PRELOAD=libraries[0], INVASIVE_TESTS='1',
-                FAKETIME_TIMESTAMP_FILE=offset, FAKETIME_NO_CACHE='1', FAKETIME_DONT_FAKE_MONOTONIC='1', FAKETIME_DONT_RESET='1')
+                FAKETIME_TIMESTAMP_FILE=offset, FAKETIME_NO_CACHE='1', FAKETIME_DONT_FAKE_MONOTONIC='1',
+                FAKETIME_DONT_RESET='1')

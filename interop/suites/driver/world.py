@@ -1,4 +1,4 @@
-"""Where a suite runs: a mount namespace of its own, with pools, configuration, /tmp, /etc and /dev that nobody else sees."""
+"""The environment of a suite: a separate mount namespace, with its own pools, configuration, /tmp, /etc and /dev."""
 import os
 import shutil
 import signal
@@ -17,19 +17,21 @@ CAP_SYS_TIME = 1 << 25
 
 
 def enter(script, words):
-    """Starts the script again in a mount namespace and a network of its own, for good without the right to set the clock."""
+    """Starts the script again in a separate mount namespace and network. The right to set the clock is dropped for
+    good."""
     if os.geteuid() != 0:
         sys.exit('the suites need root')
     if not os.access(BINARY, os.X_OK):
         sys.exit('%s is not there: cargo build --release, or set SNOWMELT' % BINARY)
     outside = os.readlink('/proc/self/ns/mnt')
-    words = ['setpriv', '--bounding-set', '-sys_time', '--inh-caps', '-sys_time', 'unshare', '-mn', '--propagation', 'slave',
+    words = ['setpriv', '--bounding-set', '-sys_time', '--inh-caps', '-sys_time', 'unshare', '-mn', '--propagation',
+             'slave',
              sys.executable, script, '--inside', outside, *words]
     os.execvp(words[0], words)
 
 
 def require_private(outside):
-    """Refuses to go on where mounts would be seen by others, or the clock could be set."""
+    """Fails if others would see the mounts, or if the clock could be set."""
     with open('/proc/self/status') as status:
         sets = {line.split(':')[0]: int(line.split()[1], 16) for line in status if line.startswith('Cap')}
     if any(sets[name] & CAP_SYS_TIME for name in ('CapBnd', 'CapPrm', 'CapEff')):
@@ -51,7 +53,7 @@ def mount(*words):
 
 
 def others():
-    """The processes of this mount namespace that still run, without this one."""
+    """The other processes of this mount namespace that still run."""
     own, found = os.readlink('/proc/self/ns/mnt'), []
     for name in filter(str.isdigit, os.listdir('/proc')):
         try:
@@ -65,16 +67,17 @@ def others():
 
 
 def own_loopback():
-    """One of the suites has an sshd on its port: in a network that nobody else is in."""
+    """Starts the loopback interface of this private network, because one of the suites runs an sshd on its port."""
     subprocess.run(['ip', 'link', 'set', 'lo', 'up'], check=True)
 
 
 class World:
-    """Pools of one suite. `env` is what its programs get."""
+    """Pools of one suite. `env` is the environment of its programs."""
 
     def __init__(self, suite, scratch):
         self.suite = suite
-        self.top = os.path.join(scratch, suite) if scratch else tempfile.mkdtemp(prefix='snowmelt-suite-', dir='/var/tmp')
+        self.top = os.path.join(scratch, suite) if scratch else tempfile.mkdtemp(
+            prefix='snowmelt-suite-', dir='/var/tmp')
         os.makedirs(self.top, exist_ok=True)
         os.chmod(self.top, 0o755)
         self.keep = bool(scratch)
@@ -89,7 +92,7 @@ class World:
 
     def __enter__(self):
         overlay('/usr/sbin', self.top)
-        # As the package has them.
+        # The same links as in the package.
         for name in ('mount.zfs', 'mount.snowmelt', 'mount.fuse.snowmelt'):
             helper = os.path.join('/usr/sbin', name)
             if os.path.lexists(helper):
@@ -119,7 +122,7 @@ class World:
             shutil.rmtree(self.top, ignore_errors=True)
 
     def devices(self):
-        """A /dev whose files can be made and removed."""
+        """A /dev in which files can be created and removed."""
         kept = {name: self.path('dev', name) for name in ('pts', 'shm')}
         for name, place in kept.items():
             mount('--bind', '/dev/%s' % name, place)
@@ -141,7 +144,7 @@ class World:
         return ended.stdout.split()
 
     def end_processes(self):
-        """Ends what tests left running: all in this mount namespace but this process, which began it."""
+        """Ends processes that tests left running: all in this mount namespace except this process."""
         for wanted in (signal.SIGTERM, signal.SIGKILL):
             for _ in range(50):
                 left = others()
@@ -155,7 +158,7 @@ class World:
                 time.sleep(0.05)
 
     def unmount_lost(self):
-        """Unmounts what nobody serves any more. Nobody outside of this mount namespace notices."""
+        """Unmounts mounts without a server. Nothing outside of this mount namespace is affected."""
         with open('/proc/self/mountinfo') as lines:
             places = [line.split()[4] for line in lines if ' - fuse.snowmelt' in line]
         for place in reversed(places):
@@ -168,7 +171,7 @@ class World:
             self.run([self.binary, 'unmount', '-a', '-f'], **quiet)
             for pool in self.pools():
                 self.run(['zpool', 'destroy', '-f', pool], **quiet)
-            # One that cannot be destroyed, or is gone, is forgotten.
+            # A pool that cannot be destroyed, or no longer exists, is exported.
             for pool in self.pools():
                 self.run(['zpool', 'export', '-f', pool], **quiet)
             if not self.pools():

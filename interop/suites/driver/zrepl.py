@@ -1,4 +1,4 @@
-"""zrepl's platform tests: its own program, which makes a pool in a file for each case."""
+"""zrepl's platform tests: a program of its own, which makes a pool in a file for each case."""
 import os
 import re
 
@@ -11,7 +11,7 @@ def program(world):
 
 
 def tests(world):
-    """The cases, as the generated list in zrepl's source names them."""
+    """The cases, from the generated list in zrepl's source."""
     path = os.path.join(world.suites, 'zrepl/internal/platformtest/tests/generated_cases.go')
     with open(path) as source:
         return re.findall(r'(\w+),', source.read().split('[]Case{')[1])
@@ -35,9 +35,9 @@ def results(log, names):
             if heading in BUCKETS:
                 bucket = BUCKETS[heading]
             elif bucket and text.startswith('  '):
-                # The path of a package, the function, and of a part of a case what it is called.
+                # The path of a package, the function, and for a part of a case the name of the part.
                 case = text.split(': ')[0].rsplit('/', 1)[-1].split('.')[1]
                 state = found.get(case, (bucket, ''))[0]
-                # A case with parts passes with all of them.
+                # A case with parts passes only if all of them pass.
                 found[case] = ('fail' if 'fail' in (state, bucket) else state, '')
     return {name: found[name] for name in names if name in found}

@@ -1,6 +1,6 @@
 """The test suite of OpenZFS, as Debian packages it: Korn shell scripts in groups, each with a setup and a cleanup.
 
-Nothing of the kernel's ZFS is here: scripts that look into it, with zdb or a tunable, are in the list of those that fail.
+ZFS's kernel module is not present. Scripts that need it, for zdb or a tunable, are in the list of known failures.
 """
 import os
 import re
@@ -8,11 +8,12 @@ import shutil
 import subprocess
 import time
 
-# As the runner of the suite has it, nearly: a busy machine takes its time.
+# Nearly the limit of the suite's own runner. A busy machine needs time.
 LIMIT = 300
 DISK_BYTES = 4 << 30
 
-# What zfs and zpool words do. The rest of the suite is about devices, the kernel's caches and the like.
+# Groups that test zfs and zpool commands. The rest of the suite is about devices, the kernel's caches and similar
+# subjects.
 GROUPS = (
     'cli_root/zfs_bookmark', 'cli_root/zfs_clone', 'cli_root/zfs_create', 'cli_root/zfs_destroy', 'cli_root/zfs_diff',
     'cli_root/zfs_get', 'cli_root/zfs_inherit', 'cli_root/zfs_mount', 'cli_root/zfs_promote', 'cli_root/zfs_receive',
@@ -22,20 +23,20 @@ GROUPS = (
 )
 STATES = {0: 'pass', 4: 'skip', 5: 'skip', 124: 'slow', 137: 'slow'}
 
-# Commands of the suite that are ours, or have no meaning without a kernel module.
+# Commands of the suite that snowmelt provides, or that have no meaning without a kernel module.
 NOT_LINKED = ('zfs', 'zpool', 'zdb', 'udevadm', 'modprobe', 'setenforce', 'exportfs', 'zinject')
 STUBS = {
     'newfs': 'exec mkfs.ext2 -F -q "$@"',
     'udevadm': 'exit 0',
     'zstreamdump': 'exec zstream dump "$@"',
-    # As the suite calls it: sudo -Eu USER COMMAND...
+    # The suite calls: sudo -Eu USER COMMAND...
     'sudo': 'while :; do case $1 in -Eu|-u) user=$2; shift 2;; -E|-n) shift;; *) break;; esac; done\n'
             'exec setpriv --reuid "${user:-root}" --regid "$(id -g "${user:-root}")" --init-groups -- "$@"',
 }
 
 
-# The suite is that of ZFS 2.1, which compresses nothing by itself: scripts write zeros and count them. It looks for pools in all
-# devices, where these are files. And the volumes of each pool are served as docs/zfs.md says, each pool's in a directory.
+# The suite is that of ZFS 2.1, which does not compress by default: scripts write zeros and count them. It looks for
+# pools in all devices, which are files here. The volumes of each pool are served in a directory, see docs/zfs.md.
 ZPOOL = '''zpool() {{ (exec -a zpool {zpool} "$@"); }}
 volumes_of() {{ echo {volumes}/"$1"; }}
 hide() {{    # hide POOL: a pool in use does not go, so the process that serves its volumes has to end first
@@ -103,7 +104,7 @@ def run(world, names):
 
 
 class Suite:
-    """The environment that the scripts expect of the suite's runner."""
+    """The environment that the scripts expect from the suite's runner."""
 
     def __init__(self, world):
         self.world = world
@@ -113,19 +114,21 @@ class Suite:
         os.chmod(self.files, 0o777)
         temporary = world.path('vartmp')
         os.chmod(temporary, 0o1777)
-        # The name of the scratch directory may be long: nothing of it is below /var/tmp from here on.
+        # The path of the scratch directory may be long. From here on /var/tmp is not used.
         self.link()
         self.tunables()
         stf = os.path.join(share(world), 'zfs-tests')
         self.env = dict(
-            world.env, PATH=self.bin, STF_TOOLS=os.path.join(share(world), 'test-runner'), STF_SUITE=stf, STF_PATH=self.bin,
-            FILEDIR=self.files, TEST_BASE_DIR=self.files, KEEP='rpool', __ZFS_POOL_EXCLUDE='rpool', TESTFAIL_CALLBACKS='',
+            world.env, PATH=self.bin, STF_TOOLS=os.path.join(share(world), 'test-runner'), STF_SUITE=stf,
+            STF_PATH=self.bin,
+            FILEDIR=self.files, TEST_BASE_DIR=self.files, KEEP='rpool', __ZFS_POOL_EXCLUDE='rpool',
+            TESTFAIL_CALLBACKS='',
             HOSTID='1', DISKS=' '.join(self.disks()))
         shell = '. $STF_SUITE/include/default.cfg; env -0'
         self.env.update(self.sourced(shell))
 
     def sourced(self, text):
-        """The environment after a piece of shell."""
+        """The environment after a shell script has run."""
         full = dict(self.env, PATH=self.world.env['PATH'])
         ended = subprocess.run([self.ksh(), '-c', text], env=full, capture_output=True, check=False)
         pairs = [pair.split('=', 1) for pair in ended.stdout.decode(errors='replace').split('\0') if '=' in pair]
@@ -138,14 +141,16 @@ class Suite:
         return [os.path.join(self.files, 'file-vdev%d' % at) for at in range(3)]
 
     def link(self):
-        """Every command of the suite by itself: the scripts have no other PATH."""
+        """Links every command of the suite, because the scripts have no other PATH."""
         world, stf = self.world, os.path.join(share(self.world), 'zfs-tests')
         commands = subprocess.run(
-            ['bash', '-c', '. "$1"; echo $SYSTEM_FILES_COMMON $SYSTEM_FILES_LINUX', 'bash', os.path.join(stf, 'include/commands.cfg')],
+            ['bash', '-c', '. "$1"; echo $SYSTEM_FILES_COMMON $SYSTEM_FILES_LINUX', 'bash',
+             os.path.join(stf, 'include/commands.cfg')],
             capture_output=True, text=True, check=True).stdout.split()
         unpacked = [os.path.join(world.suites, 'zts', place) for place in ('usr/bin', 'bin', 'usr/sbin', 'sbin')]
         path = os.pathsep.join([os.environ['PATH'], *unpacked])
-        for name in {*commands, 'comm', 'tac', 'mountpoint', 'setsid', 'bash', 'setpriv', 'id', 'mke2fs', 'mkfs.ext2', 'xxh128sum'}:
+        for name in {*commands, 'comm', 'tac', 'mountpoint', 'setsid', 'bash', 'setpriv', 'id', 'mke2fs', 'mkfs.ext2',
+                     'xxh128sum'}:
             found = shutil.which(name, path=path)
             if found and name not in NOT_LINKED and name not in STUBS:
                 self.place(name, found)
@@ -157,7 +162,7 @@ class Suite:
         for name in ('zfs', 'mount.zfs'):
             self.place(name, os.path.join(world.bin, name))
         libraries = os.path.join(world.suites, 'zts/lib/x86_64-linux-gnu')
-        # That of ZFS, which reads a token with the kernel's help alone.
+        # ZFS's own zstream, except for `token`, which needs the kernel.
         stubs = dict(STUBS, zstream='[ "$1" != token ] || exec %s "$@"\nLD_LIBRARY_PATH=%s exec %s "$@"' % (
             os.path.join(world.bin, 'zstream'), libraries, os.path.join(world.suites, 'zts/sbin/zstream')))
         stubs['zpool'] = ZPOOL.format(zpool=os.path.join(world.bin, 'zpool'), snowmelt=world.binary, files=self.files,
@@ -169,7 +174,7 @@ class Suite:
             with open(place, 'w') as file:
                 file.write('#!/bin/bash\n%s\n' % text)
             os.chmod(place, 0o755)
-        # The scripts say ksh in their first line.
+        # The first line of the scripts names ksh.
         if not os.path.lexists('/bin/ksh') and not os.path.lexists('/usr/bin/ksh'):
             from .world import overlay
             overlay('/usr/bin', world.top)
@@ -182,7 +187,7 @@ class Suite:
         os.symlink(target, path)
 
     def tunables(self):
-        """Tunables of the kernel's module, which scripts set and read again: files that nobody reads."""
+        """Tunables of the kernel's module, which scripts set and read again. Here they are files without effect."""
         subprocess.run(['mount', '-t', 'tmpfs', 'tmpfs', '/sys/module'], check=True)
         places = ['/sys/module/%s/parameters' % module for module in ('zfs', 'zcommon')]
         for place in places:
@@ -196,13 +201,13 @@ class Suite:
                             file.write('0\n')
 
     def fresh(self):
-        """Nothing of one group is left for the next."""
+        """Removes everything that one group leaves."""
         volumes = self.world.path('volumes')
         for name in os.listdir(volumes):
             if not name.endswith('.pid'):
                 subprocess.run(['umount', '-l', os.path.join(volumes, name)], stderr=subprocess.DEVNULL, check=False)
         self.world.clear()
-        # A server of volumes keeps its pool open, and a transfer that was cut off its dataset.
+        # A server of volumes keeps its pool open, and an interrupted transfer keeps its dataset open.
         self.world.end_processes()
         self.world.unmount_lost()
         for name in filter(lambda name: name.endswith('.pid'), os.listdir(volumes)):
@@ -215,13 +220,14 @@ class Suite:
                 file.truncate(DISK_BYTES)
 
     def script(self, group, name):
-        """Runs a script; gives its status, 124 if it was stopped."""
+        """Runs a script. Returns its status, or 124 if it was stopped."""
         path = functional(self.world, group, '%s.ksh' % name)
         if not os.path.exists(path):
             return 0
         words = ['timeout', '-k', '5', str(LIMIT), self.ksh(), '-p', path]
         with self.world.log('%s_%s' % (group, name)) as log:
-            return subprocess.run(words, env=self.env, cwd=self.world.top, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            return subprocess.run(words, env=self.env, cwd=self.world.top, stdin=subprocess.DEVNULL, stdout=log,
+                                  stderr=log,
                                   check=False).returncode
 
     def group(self, group, names, found):
@@ -237,7 +243,7 @@ class Suite:
             found[name] = (state, '' if state == 'pass' else self.why(name))
             print('%-60s %-5s %6.1f s' % (name, state, time.monotonic() - begun), flush=True)
             if state != 'pass':
-                # What it left, such as a pool that can only be read, is no ground for the others.
+                # The remains of a failed test, such as a read-only pool, must not affect the next tests.
                 if state != 'slow':
                     self.script(group, 'cleanup')
                 self.fresh()
@@ -245,7 +251,7 @@ class Suite:
         self.script(group, 'cleanup')
 
     def why(self, name):
-        """The first line that says that something is wrong."""
+        """The first line that reports an error."""
         with open(os.path.join(self.world.logs, '%s.log' % name.replace('/', '_')), errors='replace') as lines:
             for line in lines:
                 if line.startswith('ERROR:') and 'Retry in' not in line:
