@@ -119,6 +119,7 @@ fetch_rsync() {
 status=0
 for suite in "$@"; do
   # In a separate shell, because errexit has no effect before ||.
-  "$BASH" -euo pipefail -c "$(declare -p dir release sanoid_commit); $(declare -f); fetch_$suite" || { status=$?; echo "fetch.sh: $suite could not be fetched" >&2; }
+  "$BASH" -euo pipefail -c "$(declare -p dir release sanoid_commit); $(declare -f); fetch_$suite" || {
+    status=$?; echo "fetch.sh: $suite could not be fetched" >&2; }
 done
 exit $status

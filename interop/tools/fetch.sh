@@ -16,8 +16,10 @@ if [ ! -x "$dir/sanoid/usr/sbin/syncoid" ]; then
   trap 'rm -rf "$work"' EXIT
   mkdir -p "$work/lists/partial" "$work/cache/archives/partial"
   # The mirror from which this machine gets its own packages.
-  mirror=$(apt-get indextargets --format '$(REPO_URI) $(LABEL) $(COMPONENT)' 'Identifier: Packages' | awk '$2 == "Debian" && $3 == "main" { print $1; exit }')
-  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${mirror:?no Debian mirror: run apt-get update} $suite main" > "$work/sources"
+  mirror=$(apt-get indextargets --format '$(REPO_URI) $(LABEL) $(COMPONENT)' 'Identifier: Packages' \
+    | awk '$2 == "Debian" && $3 == "main" { print $1; exit }')
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${mirror:?no Debian mirror: run apt-get update} $suite main" \
+    > "$work/sources"
   apt=(apt-get -q -o "Dir::Etc::sourcelist=$work/sources" -o Dir::Etc::sourceparts=/dev/null
        -o "Dir::State::lists=$work/lists" -o "Dir::Cache=$work/cache" -o APT::Sandbox::User=root)
   "${apt[@]}" update
@@ -26,5 +28,6 @@ if [ ! -x "$dir/sanoid/usr/sbin/syncoid" ]; then
 fi
 
 if [ ! -x "$dir/autobackup/bin/zfs-autobackup" ]; then
-  python3 -m pip install -q --disable-pip-version-check --root-user-action=ignore --target "$dir/autobackup" zfs-autobackup==3.3
+  python3 -m pip install -q --disable-pip-version-check --root-user-action=ignore \
+    --target "$dir/autobackup" zfs-autobackup==3.3
 fi

@@ -89,15 +89,16 @@ if [ -z "${MIRROR:-}" ]; then
   targets() { apt-get indextargets --format '$(REPO_URI) $(LABEL) $(COMPONENT)' 'Identifier: Packages' 2> /dev/null; }
   find_mirror() { targets | awk '$2 == "Debian" && $3 == "main" { print $1; exit }'; }
   MIRROR=$(find_mirror)
-  # a fresh image has no package lists yet, and then no Label to go by
+  # a fresh image has no package lists yet, and so no Label to select the mirror by
   if [ -z "$MIRROR" ]; then apt-get update >> "$LOG" 2>&1 || true; MIRROR=$(find_mirror); fi
   if [ -z "$MIRROR" ]; then MIRROR=$(targets | awk '$1 !~ /security/ { print $1; exit }'); fi
   [ -n "$MIRROR" ] || die "cannot tell the Debian mirror from apt's configuration; set MIRROR"
 fi
 
 # ---- root tree --------------------------------------------------------------------------
-# mounts made for the chroot live in a private mount namespace, so nothing can leak; what tests have mounted outside
-# would stay in use in it, and their unmounting wait for minutes
+#
+# Mounts for the chroot are made in a private mount namespace, so they cannot leak. Mounts that tests made outside stay
+# in use in that namespace, and unmounting them could take minutes.
 in_root() {
   unshare --mount --propagation private bash -c '
     root=$1; shift
@@ -114,7 +115,7 @@ if [ ! -e "$ROOT/.complete" ]; then
   debootstrap --variant=minbase --components=main,contrib --include=ca-certificates \
     $([ -e $keyring ] && echo --keyring=$keyring) "$BASE" "$ROOT" "$MIRROR" "${script[@]}" >> "$LOG" 2>&1 \
     || die "debootstrap failed"
-  # let apt inside reach the mirror the same way as outside
+  # let apt inside reach the mirror in the same way as outside
   { apt-config dump | grep -E '^Acquire::(http|https|ftp|Check|Retries|ForceIPv|Languages)' || true; } > "$ROOT/etc/apt/apt.conf.d/90host"
   for f in /etc/resolv.conf /etc/hosts; do cp -L $f "$ROOT$f"; done
   if [ -d /usr/local/share/ca-certificates ]; then
@@ -163,7 +164,7 @@ copy() {
     if [ ! -e "$ROOT$f" ] && [ ! -L "$ROOT$f" ]; then say "note: $f is not there"; continue; fi
     have[$f]=1
     mkdir -p "$IRD${f%/*}"
-    if [ -L "$ROOT$f" ]; then               # keep the link, then copy what it points at
+    if [ -L "$ROOT$f" ]; then               # keep the link, then copy its target
       cp -a "$ROOT$f" "$IRD$f"
       l=$(readlink "$ROOT$f"); case $l in /*) ;; *) l=$(realpath -ms "${f%/*}/$l") ;; esac
       copy "$l"; continue
@@ -183,8 +184,8 @@ if [ ! -e "$IRD/usr/bin/awk" ]; then ln -s gawk "$IRD/usr/bin/awk"; fi
 ln -sf bash "$IRD/usr/bin/sh"
 if [ -d "$ROOT/usr/lib/locale/C.utf8" ]; then mkdir -p "$IRD/usr/lib/locale"; cp -a "$ROOT/usr/lib/locale/C.utf8" "$IRD/usr/lib/locale/"; fi
 
-# python3: the standard library without the parts of no use here; compiled files keep their
-# times, so that the guest need not compile
+# python3: the standard library without unused parts. Compiled files keep their times, so that the guest need not
+# compile again.
 py=$(cd "$ROOT/usr/lib" && ls -d python3.[0-9]* | sort -V | tail -n 1)
 rm -f "$IRD/usr/lib/$py"
 cp -a "$ROOT/usr/lib/$py" "$IRD/usr/lib/"
@@ -235,7 +236,7 @@ cat /sys/module/zfs/version > /ctl/started
 cd /tmp
 setsid bash /ctl/go > /dev/port-out 2> /dev/port-err < /dev/null
 echo $? > /ctl/rc
-sync & p=$!     # not for ever: a pool may be stuck, which must not keep the machine up
+sync & p=$!     # with a time limit: a stuck pool must not keep the machine running
 i=0; while kill -0 $p 2> /dev/null && [ $i -lt 50 ]; do sleep 0.1; i=$((i+1)); done
 poweroff -f
 INIT

@@ -1,11 +1,12 @@
-"""Runs inside the virtual machine: real ZFS and a pool of snowmelt side by side, and syncoid and `snowmelt sync` between them.
+"""Runs inside the virtual machine: real ZFS and a pool of snowmelt side by side, with syncoid and `snowmelt sync`
+between them.
 
-/share/bundle.tar holds programs of the host (tiers/bundle.py), unpacked to /tmp/bundle: snowmelt, called by that name and
-as zfs and zpool, in bin; perl, ps and syncoid in bin too. Real ZFS is what the PATH of the machine has. A stand-in for ssh knows two
-hosts: `melt` has the commands of snowmelt first in its PATH, `real` those of ZFS.
+/share/bundle.tar holds programs of the host (tiers/bundle.py), unpacked to /tmp/bundle. Its bin has snowmelt, under
+that name and as zfs and zpool, and perl, ps and syncoid. Real ZFS is in the PATH of the machine. A replacement for ssh
+knows two hosts: `melt` has the commands of snowmelt first in its PATH, `real` those of ZFS.
 
-Each check of CHECKS ends as /share/out/NAME.json: {error, pairs: [[what, path, path], ...]}, pairs of manifests that must
-be equal.
+Each check of CHECKS writes /share/out/NAME.json: {error, pairs: [[what, path, path], ...]}. The two manifests of a pair
+must be equal.
 """
 import json
 import os
@@ -26,7 +27,7 @@ OURS = 'pond'
 OPS = 25
 
 SSH = r'''#!/bin/bash
-# Options are those of ssh, of which only the host counts.
+# Accepts ssh's options. Only the host matters.
 while [ $# -gt 0 ]; do
   case $1 in
     -O) exit 0 ;;
@@ -44,7 +45,7 @@ esac
 exec bash -c "$*"
 ''' % BUNDLE
 
-# `zfs` of which `send` ends after some bytes.
+# A `zfs` whose `send` ends after some bytes.
 CUT = '''#!/bin/sh
 case "$*" in
   send*" -n"*) ;;
@@ -55,7 +56,7 @@ exec %(zfs)s "$@"
 
 
 def run(*command, path=None, fails=False):
-    """A command that must succeed, or must not: its output."""
+    """Runs a command that must succeed, or fail if `fails` is set. Returns its output."""
     env = dict(os.environ)
     if path:
         env['PATH'] = path + ':' + env['PATH']
@@ -67,7 +68,7 @@ def run(*command, path=None, fails=False):
 
 
 def syncoid(*words, path=None, fails=False):
-    time.sleep(1.1)         # its snapshots are named by the second
+    time.sleep(1.1)         # syncoid names its snapshots by the second
     return run(BUNDLE + '/bin/perl', BUNDLE + '/bin/syncoid', '--no-privilege-elevation', *words, path=path,
                fails=fails)
 
@@ -123,7 +124,7 @@ class Ours:
         os.makedirs(tree, exist_ok=True)
         Real.seed += 1
         Mutator(tree, Real.seed).run(ops)
-        # -F: what was received is written to on purpose.
+        # -F, because a received dataset is changed on purpose.
         snowmelt('import', '-F', tree, '%s@%s' % (dataset, snapshot))
 
 
@@ -135,8 +136,8 @@ class Check:
         self.name, self.pairs = name, []
 
     def same(self, real, ours, least=1):
-        """The datasets have at least so many snapshots in common, the newest of both among them, with equal guids; their contents
-        are written down for the host to compare."""
+        """Checks that the datasets have at least this many snapshots in common, including the newest of both, with
+        equal guids. Their contents are written down for the host to compare."""
         theirs, mine = ({name.partition('@')[2]: guid for name, guid in end.snapshots(dataset).items()}
                         for end, dataset in ((REAL, real), (MELT, ours)))
         common = [name for name in theirs if name in mine]
@@ -146,7 +147,7 @@ class Check:
             if theirs[name] != mine[name]:
                 raise RuntimeError('guids of %s differ: %s in %s, %s in %s'
                                    % (name, theirs[name], real, mine[name], ours))
-        # Older ones were compared when they came.
+        # Older ones were compared when they arrived.
         name, stem = common[-1], '%s/out/%s-%d' % (SHARE, self.name, len(self.pairs))
         for end, dataset, path in ((REAL, real, stem + '.real'), (MELT, ours, stem + '.ours')):
             with open(path, 'w', encoding='utf-8', errors='surrogateescape') as f:
@@ -160,7 +161,7 @@ def cut(name, zfs, limit):
 
 
 def syncoid_push(check):
-    """syncoid: real ZFS here, snowmelt behind ssh."""
+    """syncoid: real ZFS here, snowmelt over ssh."""
     source, target = POOL + '/home', OURS + '/home'
     REAL.change(source, 'one', 40)
     REAL.change(source + '/sub', 'one')
@@ -177,7 +178,7 @@ def syncoid_push(check):
     syncoid('-r', '--compress=zstd-fast', source, 'root@melt:' + target)
     for name in ('', '/sub', '/clone'):
         check.same(source + name, target + name, 2)
-    # Without snapshots of its own, and with a bookmark for base.
+    # Without syncoid's own snapshots, and with a bookmark as the base.
     REAL.change(source, 'three')
     syncoid('--no-sync-snap', '--create-bookmark', source, 'root@melt:' + target)
     for snapshot in list(REAL.snapshots(source)):
@@ -185,7 +186,7 @@ def syncoid_push(check):
     REAL.change(source, 'four')
     syncoid('--no-sync-snap', '--create-bookmark', source, 'root@melt:' + target)
     check.same(source, target)
-    # Cut, and resumed.
+    # Interrupted and resumed.
     REAL.change(source, 'five', 60)
     size = int(run('zfs', 'send', '-nP', '-i', '@four', source + '@five').split()[-1])
     said = syncoid('--no-sync-snap', source, 'root@melt:' + target, path=cut('cut-real', '/usr/sbin/zfs', size // 2),
@@ -199,7 +200,7 @@ def syncoid_push(check):
 
 
 def syncoid_pull(check):
-    """syncoid: snowmelt behind ssh, real ZFS here; then real ZFS goes on, and sends back."""
+    """syncoid: snowmelt over ssh, real ZFS here. Then real ZFS continues and sends back."""
     source, target = OURS + '/own', POOL + '/own'
     MELT.change(source, 'one', 40)
     MELT.change(source + '/sub', 'one')
@@ -225,7 +226,7 @@ def syncoid_pull(check):
 
 
 def sync_out(check):
-    """snowmelt sync: into real ZFS, here and behind ssh."""
+    """snowmelt sync into real ZFS, here and over ssh."""
     source, target = OURS + '/tree', POOL + '/tree'
     for name in ('', '/a', '/b'):
         MELT.change(source + name, 'one')
@@ -248,7 +249,7 @@ def sync_out(check):
 
 
 def sync_in(check):
-    """snowmelt sync: out of real ZFS, here and behind ssh; what it goes on from outlives the snapshot."""
+    """snowmelt sync from real ZFS, here and over ssh. The base for the next sync outlives the snapshot."""
     source, target = POOL + '/origin', OURS + '/copy'
     for name in ('', '/a'):
         REAL.change(source + name, 'one')
@@ -262,7 +263,7 @@ def sync_in(check):
     snowmelt('sync', '-r', 'real:zfs:' + source, target)
     for name in ('', '/a'):
         check.same(source + name, target + name)
-    # The target was written to since: refused, and done with --force.
+    # The target was written to since: refused, and allowed with --force.
     MELT.change(target, 'astray')
     REAL.change(source, 'three')
     if '--force' not in snowmelt('sync', 'zfs:' + source, target, fails=True):
@@ -282,7 +283,7 @@ def main():
     for name in ('ps', 'perl'):
         os.symlink('%s/bin/%s' % (BUNDLE, name), '%s/bin/%s' % (STAND_IN, name))
     socket.sethostname('machine')
-    # Programs take long to start under emulation.
+    # Programs start slowly under emulation.
     os.environ['PERL_CAPTURE_TINY_TIMEOUT'] = '300'
     guest_tier.make_pool()
     # Memory disks have no extended attributes.

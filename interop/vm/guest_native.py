@@ -1,9 +1,9 @@
 """Runs inside the virtual machine: takes part in rounds of changes with the host.
 
-For each round R the host puts /share/in/R.fs and R.vol (streams) and then R.json {seed, ops}. Here they are received by
-real ZFS, mounted and described (/share/out/R.before, R.volume); then the filesystem is changed by mutate.py and the volume
-written to; a snapshot of both is sent back (/share/out/R.fs, R.vol) with what it holds (R.after, R.volume-after). /share/out/R.json
-says how it went. {end: true} ends.
+For each round R the host writes /share/in/R.fs and R.vol (streams) and then R.json {seed, ops}. Real ZFS receives and
+mounts them here, and their manifests are written (/share/out/R.before, R.volume). Then mutate.py changes the
+filesystem, and the volume is written to. A snapshot of both is sent back (/share/out/R.fs, R.vol) with its manifests
+(R.after, R.volume-after). /share/out/R.json has the result. {end: true} ends.
 """
 import json
 import os

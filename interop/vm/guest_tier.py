@@ -1,17 +1,16 @@
-"""Runs inside the virtual machine: receives what /share/plan.json lists with real ZFS and writes
-down what came of it.
+"""Runs inside the virtual machine: receives the streams of /share/plan.json with real ZFS and records the results.
 
-plan.json is a list of jobs {id, steps, dataset?}; a job works in the dataset named, by default one
-of its own.  A step is one of
+plan.json is a list of jobs {id, steps, dataset?}. A job works in the named dataset, by default in one of its own. A
+step is one of
   {receive: FILE, args: [...], cut: BYTES?}   with cut, only the first bytes, with -s; the host is
-                                              then asked for the rest, by the token
+                                              then asked for the rest, with the token
   {key: FILE}                                 load this key
   {unload: true}                              unload it again
   {send_token: TOKEN, out: FILE}              zfs send -t
   {dump: FILE}                                zstream dump
-  {props: true} {holds: true} {space: true}   note received properties, holds, quotas
-Every snapshot that is there after the job is written down with its manifest.  The answer is
-/share/out/ID.json: {steps: [{status, text}], snapshots: [{name, guid, creation, manifest}]}.
+  {props: true} {holds: true} {space: true}   record received properties, holds, quotas
+Every snapshot that exists after the job is recorded with its manifest. The answer is /share/out/ID.json: {steps:
+[{status, text}], snapshots: [{name, guid, creation, manifest}]}.
 """
 import contextlib
 import io
@@ -71,7 +70,7 @@ def manifest_of(name, volsize, volblocksize):
 
 
 def ask(token, number):
-    """The host runs `snowmelt send -t` for us."""
+    """Asks the host to run `snowmelt send -t`."""
     name = '%s/ask/%s' % (SHARE, number)
     with open(name + '.new', 'w') as f:
         f.write(token)
@@ -178,7 +177,7 @@ def main():
         with open(name + '.new', 'w') as f:
             json.dump(answer, f)
         os.rename(name + '.new', name)
-    # what was stored must also stand a scrub
+    # the stored data must also pass a scrub
     subprocess.run(['zpool', 'scrub', '-w', POOL], check=True)
     status = subprocess.run(['zpool', 'status', POOL], capture_output=True, text=True).stdout
     with open(SHARE + '/out/scrub.json', 'w') as f:

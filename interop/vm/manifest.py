@@ -1,31 +1,31 @@
 #!/usr/bin/env python3
-"""Write a truth manifest: what a mounted file system snapshot, or a volume, holds.
+"""Write a manifest: the contents of a mounted file system snapshot, or of a volume.
 
   manifest.py fs DIR       one JSON line per path below DIR, DIR itself being "."
   manifest.py vol DEVICE VOLSIZE VOLBLOCKSIZE     one JSON line
 
-Keys of a file system line (absent when they do not apply):
+Keys of a file system line (absent if they do not apply):
   path        relative to the root of the dataset; path_b64 instead if it is not valid UTF-8
   type        f d l b c p s
   mode        permission bits as four octal digits, with setuid/setgid/sticky
-  uid gid ino nlink size       (no ino for ".": a mounted snapshot shows a made-up one there)
+  uid gid ino nlink size       (no ino for ".": a mounted snapshot shows an artificial one there)
   mtime ctime atime   nanoseconds since 1970 (negative before)
   rdev        [major, minor] of a device node
   target      of a symbolic link; target_b64 instead if it is not valid UTF-8
   sha256      of a regular file's content; "eio": true instead if reading it fails (redacted)
-  data        [[offset, length], ...] data extents as SEEK_DATA/SEEK_HOLE tell them, only for
-              files with holes
+  data        [[offset, length], ...] data extents from SEEK_DATA/SEEK_HOLE, only for files
+              with holes
   sha256_pages  instead of sha256 for a (sparse) file over 1 GiB: over every 4096-byte page
               that is not all zero, in order: its offset as 8 bytes little-endian, then the
               page, the last one of the file padded with zeros
-  xattrs      {name: base64 value}, POSIX ACLs under system.posix_acl_* included
-  flags       inode flags as FS_IOC_GETFLAGS tells them (0x10 immutable, 0x20 append-only,
-              0x40 no dump), projid as FS_IOC_FSGETXATTR does; for f and d, where not zero
-  acl         `getfacl -n` text, comments and blank lines removed, where an ACL is set
+  xattrs      {name: base64 value}, including POSIX ACLs under system.posix_acl_*
+  flags       inode flags from FS_IOC_GETFLAGS (0x10 immutable, 0x20 append-only,
+              0x40 no dump), projid from FS_IOC_FSGETXATTR; for f and d, if not zero
+  acl         `getfacl -n` text, comments and blank lines removed, if an ACL is set
 
-Keys of a volume line: type "volume", volsize, volblocksize, sha256 of the whole device, and
-chunks, the first 16 hex digits of the sha256 of each successive MiB.
-Lines are sorted by raw path bytes, so that two manifests can be compared as text.
+Keys of a volume line: type "volume", volsize, volblocksize, sha256 of the whole device, and chunks, the first 16 hex
+digits of the sha256 of each successive MiB. Lines are sorted by raw path bytes, so that two manifests can be compared
+as text.
 """
 import base64, errno, fcntl, hashlib, json, os, stat, struct, sys
 

@@ -4,7 +4,7 @@
   mutate.py DIR SEED COUNT
 
 Files of every size, holes, appends, truncations, overwrites in the middle, renames of files and directories (also onto
-others), hard links, symbolic links, special files, modes, owners, times, extended attributes small and large, and
+others), hard links, symbolic links, special files, modes, owners, times, small and large extended attributes, and
 removals of whole directories.
 """
 import os
@@ -22,7 +22,7 @@ class Mutator:
         self.clock = 1_600_000_000 + seed * 1000
 
     def look(self):
-        """Everything there is, sorted: directories, regular files, all others."""
+        """Lists everything, sorted: directories, regular files, all others."""
         self.dirs, self.files, self.rest = [self.top], [], []
         for where, dirs, names in os.walk(self.top):
             dirs.sort()
@@ -106,7 +106,7 @@ class Mutator:
             os.truncate(path, self.random.randrange(2 * os.path.getsize(path) + 2))
 
     def replace(self):
-        """As editors do: a new file under an old name."""
+        """Replaces a file as editors do: a new file under the old name."""
         if path := self.some(self.files):
             new = self.new_name()
             with open(path, 'rb') as f, open(new, 'wb') as g:
@@ -129,7 +129,7 @@ class Mutator:
                 os.rename(path, target)
 
     def swap_names(self):
-        """Log rotation: the old file goes on under another name, a new one takes its name."""
+        """Log rotation: the old file gets another name, and a new file takes its name."""
         if path := self.some(self.files):
             os.rename(path, self.new_name())
             with open(path, 'wb') as f:
@@ -174,7 +174,7 @@ class Mutator:
             self.look()
             op = self.random.choice(self.OPS)
             op(self)
-        # Whoever compares reads; access times must not tell.
+        # Comparing reads the files, so access times must not matter.
         self.look()
         for path in self.dirs[::-1]:
             self.times(path)

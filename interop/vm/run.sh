@@ -71,7 +71,7 @@ while kill -0 "$qemu" 2> /dev/null; do
 done
 if [ -n "$verdict" ]; then kill -9 "$qemu" 2> /dev/null || true; fi
 wait "$qemu" 2> /dev/null || true; qemu=
-# what the guest wrote last is still in the pipes; they end when qemu is gone
+# the guest's last output is still in the pipes; they end when qemu has ended
 for c in $cats; do
   for _ in $(seq 25); do kill -0 "$c" 2> /dev/null || break; sleep 0.1; done
   kill "$c" 2> /dev/null || true

@@ -2,7 +2,7 @@ fill = {'flagsL': ['full-Lec', 'inc-Lec'], 'flagsP': ['full-plain', 'inc-plain']
 
 
 def jobs():
-    # every combination of flags from a source that has everything, and from a plain one
+    # every combination of flags from a source with all kinds of blocks, and from a plain one
     yield from pairs('flagsL', 'a', 'b', {
         'plain': ('full-plain', 'inc-plain'), '-c': ('full-c', 'inc-c'), '-e': ('full-e', 'inc-e'), '-L': ('full-L', 'inc-L'),
         '-e -c': ('full-ec', 'inc-ec'), '-L -c': ('full-Lc', 'inc-Lc'), '-L -e -c': ('full-Lec', 'inc-Lec'), '-p': None})

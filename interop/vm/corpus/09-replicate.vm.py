@@ -1,6 +1,6 @@
 FILTERS = ('zstream redup', 'zstream recompress gzip-1', 'zstream decompress', 'snowmelt stream redup',
            'snowmelt stream recompress zstd', 'snowmelt stream recompress off', 'snowmelt stream drop-record')
-# the tree grows: what is received into it, and what is sent from it before the next is received
+# the tree grows: the stream received into it, and the streams sent from it before the next one is received
 trees = (
     ('tree', 'R-h-r2', lambda: (
         Job('tree', '-R', Send('-R {}@r2', 'R-r2', ['-F'])),
@@ -15,7 +15,7 @@ trees = (
         Job('tree/clone', 'a clone by itself', Send('{}@r2'), Send('-i @r2 {}@r3'), Send('-i @r3 {}@r4')),
         Job('tree/vol', 'a volume', Send('{}@r2'), Send('-i @r2 {}@r4')),
     )),
-    # the base is destroyed before the incremental is made
+    # the base is destroyed before the incremental stream is made
     ('bm', 'bm-full', lambda: ()),
     ('bm', 'bm-inc-from-bookmark', lambda: (
         Job('bm', 'bookmark', Base('bm-full'), Send('-i #mark {}@b'),

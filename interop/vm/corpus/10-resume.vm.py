@@ -1,5 +1,5 @@
 fill = {'resume': ['full', 'inc']}
-# streams of ZFS that `snowmelt receive -s` is given a share of (percent); `zfs send -t` takes the token
+# streams of ZFS of which `snowmelt receive -s` gets a share (percent); `zfs send -t` uses the token
 reverse = (('full', 30), ('full', 90), ('full-Lec', 60), ('inc', 55))
 
 

@@ -13,7 +13,7 @@ top = sys.argv[1]
 w(top + '/text', text(6000), 9000); append(top + '/hole', text(20000)); w(top + '/below/more', rand(300), 100)
 PY
 snapr $D@b
-# P FILE TOOL-AND-ARGUMENTS SEND...: the stream, as a file and passed through the tool
+# P FILE TOOL-AND-ARGUMENTS SEND...: a stream, as a file and passed through the tool
 P() {
   local f=$1 tool=$2; shift 2
   command "$@" > /tmp/plain.zstream || oops "$*"

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Make testdata/ from a corpus: the streams that show the most in the fewest bytes.
+"""Make testdata/ from a corpus: the streams that test the most in the fewest bytes.
 
   subset.py CORPUS_DIR TESTDATA_DIR [CASE...]
 
-CORPUS_DIR holds unpacked cases (a directory each, as pack.sh describes).  Of each case named, or of
-all in CHOICE, the streams listed are kept, with their dumps left out, and chains.tsv, snapshots.tsv and
-index.json cut down to what those streams need.  A case becomes TESTDATA_DIR/streams/CASE.tar.zst:
-one zstd frame that names its content size, holding a plain ustar archive.  00-demo is copied as
-plain files to TESTDATA_DIR/demo when it is there.
+CORPUS_DIR holds unpacked cases (a directory each, see pack.sh). For each named case, or for all in CHOICE, the listed
+streams are kept without their dumps. chains.tsv, snapshots.tsv and index.json are reduced to the entries for those
+streams. A case becomes TESTDATA_DIR/streams/CASE.tar.zst: one zstd frame with its content size, holding a plain ustar
+archive. If 00-demo exists, it is copied as plain files to TESTDATA_DIR/demo.
 """
 import io, json, os, subprocess, sys, tarfile
 
@@ -60,7 +59,7 @@ def pick(top, wanted):
     chains, broken = [], set()
     for row in rows(top + '/chains.tsv'):
         if row[0] in broken or not (row[1] in out or row[1].startswith('key=')):
-            broken.add(row[0])      # a chain is of no use past a stream that was left out
+            broken.add(row[0])      # a chain is useless after a stream that was left out
         else:
             chains.append(row)
     chains = [r for r in chains if any(c[0] == r[0] and c[1] in out for c in chains)]
@@ -87,7 +86,7 @@ def pick(top, wanted):
 def pack(name, files, path):
     buf = io.BytesIO()
     with tarfile.open(fileobj=buf, mode='w', format=tarfile.USTAR_FORMAT) as tar:
-        # like next to like, so that the compressor sees that they are
+        # similar files side by side, which compress better
         for f in sorted(files, key=lambda n: (n.rpartition('.')[2], n)):
             info = tarfile.TarInfo(name + '/' + f)
             info.size, info.mode = len(files[f]), 0o644
