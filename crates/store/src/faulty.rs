@@ -1,18 +1,20 @@
-//! A store that fails on purpose, for tests of everything above it.
+//! A store in memory that fails on purpose, for tests of the layers above it.
 //!
-//! It works in memory and writes down every operation. From that log it makes the images that a power failure may
-//! leave at any moment ([`FaultStore::crash_images`]); it makes single operations fail ([`FaultStore::fail_after`]) and
-//! flips bits ([`FaultStore::corrupt`]). Everything follows from the seed: the same calls give the same images.
+//! The store records every operation in a log. From the log it makes the images that a power failure may leave at any
+//! moment ([`FaultStore::crash_images`]). It makes single operations fail ([`FaultStore::fail_after`]) and flips bits
+//! ([`FaultStore::corrupt`]). All of this depends only on the seed: the same calls give the same images.
 //!
-//! Faults to be survived, as [`Store`] promises no better:
-//! - each append since the last sync lost, whole, or torn at sectors of 512 bytes, in any combination, with zeros or
-//!   garbage where bytes are missing, and garbage beyond;
-//! - each creation, deletion and truncation since the last sync lost or kept;
-//! - the uberblock being published there or not;
-//! - a write or sync that fails, with part of its effect done;
-//! - a disk that says it has synced, and has not ([`FaultStore::lie`]): what came after is not survived, but must be noticed;
-//! - operations that take long ([`FaultStore::slow_down`]), or hang until somebody ends that ([`FaultStore::hang_after`]); and,
-//!   for tests in which nothing takes time, one that is given up and done later all the same (`FaultKind::NoAnswer`).
+//! These faults are within the contract of [`Store`], and must be survived:
+//! - Each append since the last sync is lost, whole, or torn at sectors of 512 bytes, in any combination. Missing
+//!   bytes
+//! are zeros or garbage, and garbage may follow.
+//! - Each creation, deletion and truncation since the last sync is lost or kept.
+//! - The uberblock that is being published is present or not.
+//! - A write or sync fails after part of its effect.
+//! - A disk reports a sync that it has not done ([`FaultStore::lie`]). Later data may be lost, but the loss must be
+//! noticed.
+//! - Operations take long ([`FaultStore::slow_down`]), or hang until they are released ([`FaultStore::hang_after`]).
+//! - An operation is given up and done later (`FaultKind::NoAnswer`). This fault needs no waiting in tests.
 
 mod images;
 mod rng;
@@ -34,37 +36,37 @@ use crate::{Capacity, RawUberblock, Result, SegmentId, SegmentInfo, Store, Store
 pub use images::{CrashImage, CrashImages};
 use rng::Rng;
 
-/// A store in memory with a log and planned faults. Clones are handles on the same store.
+/// A store in memory with a log and planned faults. Clones share the same store.
 #[derive(Clone)]
 pub struct FaultStore {
     shared: Arc<Mutex<State>>,
-    /// Told when operations need not hang any more.
+    /// Notified when operations no longer hang.
     released: Arc<Condvar>,
 }
 
-/// How an operation fails.
+/// The way in which an operation fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
-    /// A write, sync or publication reports EIO, part of it done.
+    /// A write, sync or publication returns EIO after part of it is done.
     Write,
-    /// A write reports that there is no space (`Full`); a sync or publication fails with ENOSPC.
+    /// A write returns `Full`; a sync or publication fails with ENOSPC.
     NoSpace,
-    /// A read reports EIO.
+    /// A read returns EIO.
     Read,
-    /// A write, sync or publication is reported as given up (`NoAnswer`), as are all operations from then on, and is done when the
-    /// store [answers](FaultStore::answer).
+    /// A write, sync or publication is reported as given up (`NoAnswer`), and so are all later operations. The first
+    /// one is done when [`FaultStore::answer`] is called.
     NoAnswer,
 }
 
 /// Whether operations hang.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hang {
-    /// After so many more.
+    /// After this number of further operations.
     After(u64),
     Now,
 }
 
-/// One entry of the log.
+/// An entry of the log.
 #[derive(Debug, Clone)]
 pub(crate) enum Op {
     Create(SegmentId),
@@ -78,9 +80,9 @@ pub(crate) enum Op {
         len: u64,
     },
     Delete(SegmentId),
-    /// A sync that succeeded.
+    /// A successful sync.
     Sync,
-    /// `done` is false when the publication failed, and may have happened all the same.
+    /// `done` is false when the publication failed; it may still have taken effect.
     Publish {
         txg: u64,
         bytes: Arc<[u8]>,
@@ -100,21 +102,21 @@ pub(crate) enum Op {
 
 struct State {
     seed: u64,
-    /// What was there when the log began.
+    /// The contents when the log began.
     initial: Image,
-    /// What a running process sees.
+    /// The contents that a running process sees.
     live: Image,
     log: Vec<Op>,
     poisoned: bool,
-    /// Planned faults: how many operations of their sort still succeed before.
+    /// Planned faults, each with the number of operations of its kind that still succeed before it.
     faults: Vec<(FaultKind, u64)>,
     fault_happened: bool,
     hang: Option<Hang>,
-    /// Syncs are said to be done, and are not.
+    /// Whether syncs report success without making anything durable.
     lies: bool,
-    /// What each operation takes at the least.
+    /// The minimum duration of each operation.
     delay: Duration,
-    /// Nobody has had an answer since, and what is to be done when there is one.
+    /// The change that was given up and not done yet. While it is set, no operation gets an answer.
     late: Option<Late>,
 }
 
@@ -128,7 +130,7 @@ impl FaultStore {
         Self::over(seed, &MemoryStore::new())
     }
 
-    /// A store that begins with the contents of `store`, all of it durable: to go on from a crash image.
+    /// A store whose initial contents are those of `store`, all durable. It is used to continue from a crash image.
     #[must_use]
     pub fn over(seed: u64, store: &MemoryStore) -> Self {
         let image = store.image();
@@ -148,75 +150,76 @@ impl FaultStore {
         Self { shared: Arc::new(Mutex::new(state)), released: Arc::default() }
     }
 
-    /// Makes one operation of that kind fail, after `n` more have succeeded. Kinds `Write` and `NoSpace` count all
-    /// that change the store, `sync` and `publish` too, and so does `NoAnswer`; `Read` counts reads. Several may be planned at once.
+    /// Makes one operation fail after `n` successful ones. Kind `Read` counts reads; the other kinds count all
+    /// operations that change the store, including `sync` and `publish`. Several faults may be planned at once.
     pub fn fail_after(&self, n: u64, kind: FaultKind) {
         self.shared.lock().faults.push((kind, n));
     }
 
-    /// Drops all faults that are still planned.
+    /// Removes all planned faults.
     pub fn clear_faults(&self) {
         let mut state = self.shared.lock();
         state.faults.clear();
         state.fault_happened = false;
     }
 
-    /// From now on syncs succeed and make nothing durable; nor do publications. Whatever was written since may be lost, in any
-    /// combination.
+    /// From now on, syncs and publications succeed without making anything durable. Any combination of later writes
+    /// may be lost.
     pub fn lie(&self) {
         self.shared.lock().lies = true;
     }
 
-    /// Operations hang after `n` more, whatever they are, until they are [released](Self::release).
+    /// Makes all operations hang after `n` more, until [`release`](Self::release).
     pub fn hang_after(&self, n: u64) {
         self.shared.lock().hang = Some(Hang::After(n));
     }
 
-    /// Operations hang no more; those that do go on.
+    /// Ends the hanging. Operations that hang continue.
     pub fn release(&self) {
         self.shared.lock().hang = None;
         self.released.notify_all();
     }
 
-    /// Whether something hangs.
+    /// Whether operations hang now.
     #[must_use]
     pub fn is_hanging(&self) -> bool {
         self.shared.lock().hang == Some(Hang::Now)
     }
 
-    /// From now on each operation takes so long at the least.
+    /// From now on, each operation takes at least `delay`.
     pub fn slow_down(&self, delay: Duration) {
         self.shared.lock().delay = delay;
     }
 
-    /// Whether a change was given up and not done so far.
+    /// Whether a change was given up and not done yet.
     #[must_use]
     pub fn is_late(&self) -> bool {
         self.shared.lock().late.is_some()
     }
 
-    /// A store that gave [no answer](FaultKind::NoAnswer) does what it was to do, and answers from now on.
+    /// Does the change that was given up by [`FaultKind::NoAnswer`]. From now on the store answers again.
     ///
     /// # Errors
-    /// As what it was to do.
+    /// The errors of that change.
     pub fn answer(&self) -> Result<()> {
         let late = self.shared.lock().late.take();
         late.map_or(Ok(()), |late| late(self))
     }
 
-    /// Whether any operation has failed as planned since the store was made or faults were last dropped.
+    /// Whether any planned fault has happened since the store was made or [`clear_faults`](Self::clear_faults) was
+    /// called.
     #[must_use]
     pub fn fault_happened(&self) -> bool {
         self.shared.lock().fault_happened
     }
 
-    /// Whether a planned fault has yet to happen.
+    /// Whether a planned fault has not happened yet.
     #[must_use]
     pub fn fault_pending(&self) -> bool {
         !self.shared.lock().faults.is_empty()
     }
 
-    /// Changes a stored byte by exclusive or. Crash images from now on have it, too.
+    /// Flips the bits `xor` in a stored byte. Later crash images contain the change.
     ///
     /// # Errors
     /// `NoSegment`, `OutOfRange`.
@@ -227,14 +230,14 @@ impl FaultStore {
         Ok(())
     }
 
-    /// How many operations were logged: the moment now, as a crash point.
+    /// The number of logged operations. It identifies the current moment as a crash point.
     #[must_use]
     pub fn position(&self) -> usize {
         self.shared.lock().log.len()
     }
 
-    /// Does what the end of the process and a new one do, without a power failure: nothing is lost, no segment is
-    /// open, a poisoned store accepts writes again, and what was given up is not done any more.
+    /// Simulates the end of the process and the start of a new one, without a power failure. Nothing is lost and no
+    /// segment is open. A poisoned store accepts writes again, and a change that was given up is not done any more.
     pub fn restart(&self) {
         let mut state = self.shared.lock();
         state.poisoned = false;
@@ -242,20 +245,20 @@ impl FaultStore {
         state.live.close_all();
     }
 
-    /// What a running process sees, as an independent store.
+    /// Returns the contents that a running process sees, as an independent store.
     #[must_use]
     pub fn snapshot(&self) -> MemoryStore {
         MemoryStore::from_image(self.shared.lock().live.clone()).snapshot()
     }
 
-    /// `per_point` images of what a crash may leave at each moment since the store was made. The first loses all that
-    /// it may, the second nothing, the others something in between.
+    /// Returns `per_point` images of what a crash may leave, for each moment since the store was made. The first
+    /// image loses all that may be lost, the second loses nothing, and the others are between these.
     pub fn crash_images(&self, per_point: usize) -> impl Iterator<Item = MemoryStore> + use<> {
         self.crash_points(.., per_point).map(|image| image.store)
     }
 
-    /// As [`crash_images`](Self::crash_images), at the given points only ([`position`](Self::position) counts them),
-    /// and with what is known about each image.
+    /// Returns crash images of the given points only (see [`position`](Self::position)), with what is known about
+    /// each image.
     #[must_use]
     pub fn crash_points(&self, points: impl RangeBounds<usize>, per_point: usize) -> CrashImages {
         let state = self.shared.lock();
@@ -264,8 +267,8 @@ impl FaultStore {
 }
 
 impl FaultStore {
-    /// One image of those that [`crash_points`](Self::crash_points) gives for a point; `None` beyond the last. Where nothing was
-    /// under way then, the operation that comes next in the log has not begun.
+    /// Returns one image of those that [`crash_points`](Self::crash_points) returns for a point; `None` beyond the
+    /// last point. In this image, the next operation of the log has not begun.
     #[must_use]
     pub fn crash_image(
         &self,
@@ -282,7 +285,7 @@ impl FaultStore {
 }
 
 impl FaultStore {
-    /// What every operation goes through first; it may take long.
+    /// The first step of every operation. It may sleep or hang.
     fn enter(&self) -> Result<MutexGuard<'_, State>> {
         let mut state = self.shared.lock();
         if !state.delay.is_zero() {
@@ -303,7 +306,7 @@ impl FaultStore {
         Ok(state)
     }
 
-    /// Does a change, or leaves it for [later](Self::answer).
+    /// Does a change, or keeps it for [`answer`](Self::answer).
     fn change(&self, act: impl FnOnce(&Self) -> Result<()> + Send + 'static) -> Result<()> {
         let mut state = self.enter()?;
         if state.strike(|kind| kind == FaultKind::NoAnswer).is_some() {
@@ -324,7 +327,7 @@ impl State {
         Rng::new(&[self.seed, self.log.len() as u64])
     }
 
-    /// Counts an operation of the sort that `counts` picks, and tells whether it is to fail.
+    /// Counts an operation of the kinds that `counts` selects. Returns the kind if the operation must fail.
     fn strike(&mut self, counts: impl Fn(FaultKind) -> bool) -> Option<FaultKind> {
         let mut struck = None;
         self.faults.retain_mut(|(kind, left)| {
@@ -342,7 +345,7 @@ impl State {
         struck
     }
 
-    /// What every change goes through first.
+    /// The first step of every change.
     fn begin(&mut self, op: &'static str) -> Result<()> {
         if self.poisoned {
             return Err(StoreError::Poisoned { path: path() });
@@ -354,7 +357,7 @@ impl State {
         }
     }
 
-    /// As [`begin`](Self::begin), for what must not be tried again.
+    /// The first step of a sync or publication. A failure poisons the store, because these must not be tried again.
     fn begin_durable(&mut self, op: &'static str) -> Result<()> {
         let result = self.begin(op);
         self.poisoned |= result.is_err();
@@ -379,7 +382,7 @@ fn failure(op: &'static str, errno: i32) -> StoreError {
     StoreError::Io { op, path: path(), source: io::Error::from_raw_os_error(errno) }
 }
 
-/// The operations themselves, at whatever moment they are done.
+/// The operations themselves, without delay or hanging.
 impl FaultStore {
     fn create_now(&self, id: SegmentId) -> Result<()> {
         let mut state = self.shared.lock();
@@ -394,7 +397,7 @@ impl FaultStore {
         if let Err(error) = state.begin("write") {
             let end = state.live.segments.get(&id).filter(|s| s.open).map(|s| s.bytes.len() as u64);
             if !state.poisoned && end == Some(offset) {
-                // The end did not move, yet part of the data may have got to the disk.
+                // The end did not move, but part of the data may have reached the disk.
                 let part = state.rng().below(data.len() as u64 + 1) as usize;
                 state.log.push(Op::Append { id, offset, data: data[..part].into() });
             }

@@ -1,4 +1,4 @@
-//! A store in memory, for tests and for images of what a crash may leave.
+//! A store in memory, for tests and for crash images.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -9,23 +9,23 @@ use parking_lot::Mutex;
 use crate::{Capacity, RawUberblock, Result, SegmentId, SegmentInfo, Store, StoreError};
 use crate::{UBERBLOCK_MAX, UBERBLOCK_RING};
 
-/// How long a segment of a memory store may get unless told otherwise.
+/// The default maximum length of a segment.
 const DEFAULT_SEGMENT_CAPACITY: u64 = 64 << 20;
 
-/// A store in memory. Clones are handles on the same store; [`snapshot`](Self::snapshot) makes an independent one.
+/// A store in memory. Clones share the same data; [`snapshot`](Self::snapshot) makes an independent copy.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStore {
     shared: Arc<Mutex<Image>>,
 }
 
-/// What a memory store holds. Segments are shared between snapshots until one of them writes.
+/// The data of a memory store. Snapshots share their segments until one of them is written to.
 #[derive(Clone)]
 pub(crate) struct Image {
     pub(crate) segments: BTreeMap<SegmentId, MemorySegment>,
     /// Oldest first.
     pub(crate) uberblocks: VecDeque<RawUberblock>,
     pub(crate) segment_capacity: u64,
-    /// Bytes of all segments together; `None` for as much as the machine has.
+    /// The maximum length of all segments together, in bytes; `None` for no limit.
     pub(crate) total: Option<u64>,
     pub(crate) destroyed: bool,
 }
@@ -59,7 +59,7 @@ impl std::fmt::Debug for Image {
 }
 
 impl MemoryStore {
-    /// An empty store that takes whatever memory there is.
+    /// An empty store without a size limit.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -77,20 +77,20 @@ impl MemoryStore {
         Self::from_image(Image { segment_capacity: capacity, ..Image::default() })
     }
 
-    /// An independent store with the same contents, in which no segment is open. Costs no copy of the segments.
+    /// Returns an independent store with the same contents, in which no segment is open. The segments are not copied.
     #[must_use]
     pub fn snapshot(&self) -> Self {
         Self::from_image(self.image())
     }
 
-    /// The contents, with no segment open.
+    /// Returns the contents, with no segment open.
     pub(crate) fn image(&self) -> Image {
         let mut image = self.shared.lock().clone();
         image.close_all();
         image
     }
 
-    /// Changes one byte of a segment by exclusive or, as a failing disk might.
+    /// Flips the bits `xor` in one byte of a segment, as a failing disk might.
     ///
     /// # Errors
     /// `NoSegment`, `OutOfRange`.
@@ -112,7 +112,7 @@ impl Image {
         self.segments.values().map(|s| s.bytes.len() as u64).sum()
     }
 
-    /// What a restart does: nothing is open for appending any more.
+    /// Closes all segments for appending, as a restart does.
     pub(crate) fn close_all(&mut self) {
         for segment in self.segments.values_mut() {
             segment.open = false;

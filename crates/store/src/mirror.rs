@@ -1,13 +1,14 @@
-//! A mirror: several stores that hold the same, so that one may fail.
+//! A mirror: several stores with the same contents, so that one of them may fail.
 //!
-//! Everything is written to all members. One that fails is left out, and the rest go on; with every uberblock they publish
-//! what it lacks from then on, so it can be brought up to date later (a *resilver*), and so that nobody mistakes it for
-//! what is newest. Bytes, rules and crash argument: `docs/format/store.md`, "The mirror".
+//! Every write goes to all members. A member that fails is left out, and the others continue. With every uberblock,
+//! they publish what that member lacks. From this record, a *resilver* can bring the member up to date later, and its
+//! data is not mistaken for the newest. Bytes, rules and crash argument: `docs/format/store.md`, "The mirror".
 //!
-//! A mirror does not know which of two differing copies is right: whoever has a checksum does, and asks for one
-//! copy after the other ([`MirrorStore::read_copy`]).
+//! A mirror has no checksums, so it does not know which of two different copies is right. A caller that knows the
+//! checksum reads one copy after the other ([`MirrorStore::read_copy`]).
 //!
-//! Lock order: `writing`, `syncing`, `published`, `state`, then `scan`, `volatile`, `open` and what members lack, which are leaves.
+//! Lock order: `writing`, `syncing`, `published`, `state`, then `scan`, `volatile`, `open` and the locks of what
+//! members lack. No other lock is taken while one of the last four is held.
 
 mod capability;
 mod change;
@@ -48,41 +49,42 @@ use open::Entry;
 use record::Scan;
 use state::{Outcome, State, Volatile, is_refusal};
 
-/// So many of the newest uberblocks every member must have. One that is given them again keeps them, however often: so
-/// few fit its ring several times over.
+/// Each member must have this number of the newest uberblocks. They are published again to a member that has lost
+/// one. The number is small, so that the ring still has space for this after several repetitions.
 const RING_VERIFIED: usize = 8;
 const _: () = assert!(MIRRORED_UBERBLOCK_MAX <= UBERBLOCK_MAX && 4 * RING_VERIFIED <= UBERBLOCK_RING);
 
-/// A mirror, open.
+/// An open mirror.
 #[derive(Debug)]
 pub struct MirrorStore {
     gate: Gate,
     read_only: bool,
     socket: Option<PathBuf>,
     guid: u64,
-    /// Shared by whoever changes a segment; alone when a member is to get the last of what it lacked.
+    /// Locked shared by operations that change a segment. Locked exclusively to copy the last part of a segment to a
+    /// member.
     writing: RwLock<()>,
     state: Arc<RwLock<State>>,
     volatile: Mutex<Volatile>,
-    /// Segments that take appends, and where they end.
+    /// The segments that are open for appending, and their ends.
     open: Mutex<BTreeMap<SegmentId, u64>>,
-    /// How far others are needed, where that is less than they are long.
+    /// The ends up to which the pool needs other segments, where they are longer than that.
     ends: Mutex<BTreeMap<SegmentId, u64>>,
-    /// One more than the greatest id of a segment so far.
+    /// The greatest id of a segment so far, plus one.
     next_id: AtomicU64,
-    /// Held through a sync.
+    /// Held during a sync.
     syncing: Mutex<()>,
     published: Mutex<Published>,
-    /// What is published of the last resilver.
+    /// The state of the last resilver, as it is published.
     scan: Mutex<Scan>,
-    /// One resilver at a time, and whether there is one.
+    /// Held during a resilver, so that there is only one at a time.
     resilvering: Mutex<()>,
     is_resilvering: AtomicBool,
-    /// What [`Store::set_autotrim`] said, for members that come later.
+    /// The value of [`Store::set_autotrim`], for members that are added later.
     autotrim: AtomicBool,
-    /// What [`Store::set_deadman`] said.
+    /// The value of [`Store::set_deadman`].
     deadman: Mutex<Duration>,
-    /// Bytes that the resilver under way has copied, and is to copy.
+    /// Bytes that the current resilver has copied, and the total to copy.
     progress: (AtomicU64, AtomicU64),
 }
 
@@ -94,8 +96,9 @@ struct Published {
 }
 
 impl MirrorStore {
-    /// Does `op`, which changes the segment `id` from `len` on, on every active member that has it, one after the other. An operation that is refused by some, or
-    /// fails for all that are whole, is undone for the others.
+    /// Does `op`, which changes the segment `id` from `len` on, on every active member that has the segment, one
+    /// member after another. If a member refuses the operation, or if it fails on all members that have all data, it
+    /// is undone on the others.
     fn on_members(
         &self,
         (id, len): (SegmentId, u64),
@@ -111,7 +114,7 @@ impl MirrorStore {
                 Err(error) => outcome.failed.push((place, error)),
             }
         }
-        // Once more, for a sync that was through meanwhile has forgotten it.
+        // Note the change again: a sync that ended meanwhile has removed the first note.
         self.volatile.lock().note(id, len);
         if outcome.failed.is_empty() {
             return if outcome.done.is_empty() { Err(self.nobody(id)) } else { Ok(()) };
@@ -142,7 +145,7 @@ impl MirrorStore {
         StoreError::NoSegment { id, path: self.describe().into() }
     }
 
-    /// Leaves out the members that failed, if one that has everything remains. Says whether one does.
+    /// Leaves out the members that failed, if a member with all data remains. Returns whether one does.
     fn leave_out_failed(&self) -> bool {
         let is_failed = |member: &Member| member.written && member.failed.load(Ordering::Acquire);
         if !self.state.read().members.iter().any(is_failed) {
@@ -165,13 +168,13 @@ impl MirrorStore {
         true
     }
 
-    /// A segment, as far as the pool refers to it.
+    /// Limits the length of a segment to the part that the pool needs.
     fn needed(&self, info: SegmentInfo) -> SegmentInfo {
         let end = self.ends.lock().get(&info.id).copied();
         SegmentInfo { len: end.map_or(info.len, |end| info.len.min(end)), ..info }
     }
 
-    /// Notes that a segment is about to change from `len` on: members that are left out lack that.
+    /// Notes that a segment will change from `len` on. Members that are left out lack that part.
     fn changes(&self, id: SegmentId, len: u64) {
         self.next_id.fetch_max(id.0.saturating_add(1), Ordering::AcqRel);
         let state = self.state.read();
@@ -181,7 +184,7 @@ impl MirrorStore {
         self.volatile.lock().note(id, len);
     }
 
-    /// Does `op` on all active members at once.
+    /// Does `op` on all active members in parallel.
     fn at_once(state: &State, op: &(dyn Fn(&dyn Store) -> Result<()> + Sync)) -> Outcome {
         let active: Vec<(usize, &dyn Store)> = state
             .members
@@ -191,7 +194,7 @@ impl MirrorStore {
             .collect();
         let op = &|place: usize, store: &dyn Store| {
             let result = op(store);
-            // At once: no other member is given up because of one that has just failed.
+            // Marked at once, so that no other member is given up in favour of one that has just failed.
             if let (Err(error), Some(member)) = (&result, state.members.get(place))
                 && !is_refusal(error)
             {
@@ -219,7 +222,7 @@ impl MirrorStore {
         outcome
     }
 
-    /// Publishes to all active members. The publication stands if one that has everything has it.
+    /// Publishes to all active members. The publication succeeds if a member with all data has it.
     fn publish_record(&self, published: &mut Published, txg: u64, uberblock: &[u8]) -> Result<()> {
         let state = self.state.read();
         let sequence = published.sequence + 1;
@@ -231,7 +234,7 @@ impl MirrorStore {
         for member in outcome.done.iter().filter_map(|&at| state.members.get(at)) {
             member.generation.store(state.generation, Ordering::Release);
         }
-        // Even where it failed it may turn up.
+        // A failed publication may still be found later, so its number is not used again.
         published.sequence = sequence;
         let is_done = outcome.done.iter().filter_map(|&at| state.members.get(at)).any(Member::is_whole);
         if !is_done {
@@ -244,7 +247,7 @@ impl MirrorStore {
         Ok(())
     }
 
-    /// Publishes the last uberblock once more, with what is to be said of the members now.
+    /// Publishes the last uberblock again, with the current record of the members.
     fn publish_again(&self) -> Result<()> {
         let mut published = self.published.lock();
         let Some(last) = published.last.clone() else { return Ok(()) };
@@ -259,7 +262,7 @@ impl MirrorStore {
         StoreError::Incomplete { path: self.describe().into(), why }
     }
 
-    /// What the active members have published, oldest first, each publication once.
+    /// Returns the publications of all active members, oldest first, without duplicates.
     fn entries(&self, state: &State) -> Result<Vec<Entry>> {
         let mut all = BTreeMap::new();
         let mut failure = None;
@@ -295,7 +298,7 @@ impl Store for MirrorStore {
         if self.open.lock().contains_key(&id) {
             return Err(StoreError::Exists { id });
         }
-        // What a member that was away has kept of an older segment of that name is in the way.
+        // A member that was away may still have an older segment with this id.
         let is_known = {
             let state = self.state.read();
             let whole = state.members.iter().filter(|member| member.is_whole());
@@ -361,7 +364,7 @@ impl Store for MirrorStore {
         let state = self.state.read();
         for (member, durable) in state.members.iter().zip(durable).filter(|(member, _)| member.written) {
             let mut lack = member.lack.lock();
-            // What was found to be missing since is in both.
+            // Data that was found missing during the sync is in both.
             lack.durable = durable.and(&lack.now);
         }
         self.volatile.lock().synced();
@@ -378,7 +381,7 @@ impl Store for MirrorStore {
         self.gate.check()?;
         let _writing = self.writing.read();
         {
-            // A member that has less than the others has lost it.
+            // A member whose segment is shorter than on the others has lost data.
             let state = self.state.read();
             let having: Vec<_> = state.members.iter().filter(|member| !member.lacks(id)).collect();
             let ends_before = |store: &dyn Store| {
@@ -435,7 +438,7 @@ impl Store for MirrorStore {
                     let is_whole = member.is_whole();
                     for info in list {
                         let len = all.entry(info.id).or_insert(info.len);
-                        // One that ends earlier has lost its end.
+                        // If another member has a shorter copy, that copy has lost its end.
                         *len = if is_whole { info.len.max(*len) } else { *len };
                     }
                 }
@@ -514,7 +517,7 @@ impl Store for MirrorStore {
         for member in &state.members {
             let Some(store) = member.active() else { continue };
             let one = match store.capacity() {
-                // It was given up.
+                // The member was given up.
                 Err(StoreError::NoAnswer { .. }) if member.active().is_none() => continue,
                 one => one?,
             };
@@ -623,9 +626,9 @@ impl Store for MirrorStore {
 }
 
 impl MirrorStore {
-    /// Compares each active member's newest uberblocks with what all of them have together; with `repair` those that lack
-    /// one are given it and all that came after it, in order. Gives the bytes lost, which count as errors
-    /// of the member if they are `is_news`. Members that fail are marked so.
+    /// Compares the newest uberblocks of each active member with those of all members together. With `repair`, a
+    /// member that lacks one gets it and all later ones, in order. Returns the bytes that were lost. With `is_news`,
+    /// they count as errors of the member. Members that fail are marked.
     fn verify_rings(&self, state: &State, repair: bool, is_news: bool) -> Result<u64> {
         let entries = open::last_of_each_txg(self.entries(state)?);
         let wanted = entries.get(entries.len().saturating_sub(RING_VERIFIED)..).unwrap_or_default();

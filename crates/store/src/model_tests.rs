@@ -1,4 +1,4 @@
-//! Random calls against each store and against the store in memory, which is simple enough to be the model.
+//! Random calls to each store, compared with the same calls to the store in memory, which serves as the model.
 
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -9,7 +9,7 @@ use crate::{Result, SegmentId, Store};
 #[derive(Debug, Clone)]
 pub(crate) enum Call {
     Create(u64),
-    /// At the end when the difference is zero.
+    /// Segment, offset relative to its end, length.
     Append(u64, i64, usize),
     Read(u64, u64, usize),
     Reopen(u64, u64),
@@ -42,11 +42,11 @@ pub(crate) fn bytes(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (i.wrapping_mul(31).wrapping_add(seed * 7) % 251) as u8).collect()
 }
 
-/// Does the call and tells what came of it, without what stores may word differently.
+/// Does the call and returns its outcome as text, without details in which stores may differ.
 pub(crate) fn perform(store: &dyn Store, call: &Call) -> String {
     let outcome = |result: Result<()>| match result {
         Ok(()) => "ok".to_owned(),
-        // The variant's name.
+        // Only the name of the variant.
         Err(error) => format!("{error:?}").split([' ', '{']).next().unwrap_or_default().to_owned(),
     };
     match *call {
@@ -73,7 +73,7 @@ pub(crate) fn perform(store: &dyn Store, call: &Call) -> String {
     }
 }
 
-/// `restart` closes the store, all segments sealed, and opens it again.
+/// Compares a store with the model. `restart` closes the store, with all segments sealed, and opens it again.
 pub(crate) fn follows_the_model(
     calls: &[Call],
     mut store: Box<dyn Store>,
@@ -82,7 +82,7 @@ pub(crate) fn follows_the_model(
     let mut model = MemoryStore::with_segment_capacity(store.segment_capacity());
     for (index, call) in calls.iter().enumerate() {
         if let Call::Restart = call {
-            // An open segment's length need not be known afterwards.
+            // After a restart, the store may not know the length of a segment that was open.
             for info in model.segments().unwrap() {
                 store.seal_segment(info.id).unwrap();
             }

@@ -1,4 +1,4 @@
-//! What a crash may leave: the durable state, and of what came after, whatever luck kept.
+//! The images that a crash may leave: the durable state, plus a random part of the later operations.
 
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -9,34 +9,35 @@ use crate::memory::{Image, MemorySegment, MemoryStore};
 use super::Op;
 use super::rng::Rng;
 
-/// The unit that a disk writes whole or not at all.
+/// The unit that a disk writes as a whole or not at all.
 const SECTOR: usize = 512;
 
-/// At most this much garbage appears beyond the end of an open segment.
+/// The maximum length of the garbage beyond the end of an open segment.
 const EXCESS_MAX: u64 = 8192;
 
-/// One image of a crash, and what is known about it.
+/// An image that a crash may leave, and what is known about it.
 #[derive(Debug)]
 pub struct CrashImage {
-    /// How many logged operations had been done.
+    /// The number of operations in the log before the crash.
     pub point: usize,
-    /// Which of the images of that point this is.
+    /// The number of this image among those of its point.
     pub variant: usize,
-    /// The txg last published with success. The image has its uberblock, and what was synced before it.
+    /// The txg that was last published successfully. The image contains its uberblock, and all data that was synced
+    /// before.
     pub published: Option<u64>,
-    /// What is left.
+    /// The contents after the crash.
     pub store: MemoryStore,
 }
 
-/// The images of a range of crash points, in order.
+/// An iterator over the images of a range of crash points, in order.
 #[derive(Debug)]
 pub struct CrashImages {
     seed: u64,
     log: Vec<Op>,
-    /// Everything that is certain at `point`.
+    /// The state that is certainly durable at `point`.
     durable: Image,
     published: Option<u64>,
-    /// The operation after the last sync before `point`.
+    /// The index of the first operation after the last sync before `point`.
     volatile_from: usize,
     point: usize,
     first_point: usize,
@@ -63,7 +64,7 @@ impl CrashImages {
             Bound::Excluded(&end) => end.checked_sub(1),
             Bound::Unbounded => Some(log.len()),
         };
-        // An empty range has its end before its beginning.
+        // For an empty range, `last_point` is less than `first_point`.
         let (first_point, last_point) = last_point.map_or((1, 0), |last| (first_point, last.min(log.len())));
         let mut images = Self {
             seed,
@@ -85,7 +86,7 @@ impl CrashImages {
         images
     }
 
-    /// Moves the crash point over one operation.
+    /// Moves the crash point forward by one operation.
     fn advance(&mut self) {
         match &self.log[self.point] {
             Op::Sync => {
@@ -113,7 +114,8 @@ impl CrashImages {
         for op in &self.log[self.volatile_from..self.point] {
             luck.apply(&mut image, op);
         }
-        // The next operation may have been under way; of those, only a publication is not one of the volatile.
+        // The next operation may have been under way. Only a publication matters here: the others are volatile
+        // anyway.
         if let Some(Op::Publish { txg, bytes, .. }) = self.log.get(self.point)
             && luck.keeps()
         {
@@ -146,13 +148,13 @@ impl Iterator for CrashImages {
     }
 }
 
-/// Decides what becomes of each volatile operation.
+/// Decides randomly what happens to each volatile operation.
 struct Luck {
     rng: Rng,
-    /// How many of a hundred operations are lost, and how many of the others are torn.
+    /// The percentage of operations that are lost, and the percentage of the others that are torn.
     lost: u64,
     torn: u64,
-    /// Whether missing bytes read as zeros, as in a file system, or as what was on the disk before.
+    /// Whether missing bytes read as zeros, as in a file system, or as old contents of the disk.
     zeros: bool,
     excess: bool,
 }
@@ -178,7 +180,7 @@ impl Luck {
 
     fn apply(&mut self, image: &mut Image, op: &Op) {
         match op {
-            // A corruption of bytes that are there is certain.
+            // A corruption of existing bytes always stays.
             Op::Corrupt { .. } => apply_whole(image, op),
             Op::Publish { done: true, .. } | Op::Sync => {}
             _ if !self.keeps() => {}
@@ -207,9 +209,9 @@ impl Luck {
         }
     }
 
-    /// Writes at `at`; if the segment ends before, the gap holds zeros or garbage.
+    /// Writes `data` at `at`. If the segment ends before `at`, the gap is filled with zeros or garbage.
     fn write(&mut self, image: &mut Image, id: SegmentId, at: usize, data: &[u8]) {
-        // Bytes of a segment whose creation was lost are nowhere.
+        // If the creation of the segment was lost, its bytes are lost too.
         let Some(segment) = image.segments.get_mut(&id) else { return };
         let bytes = Arc::make_mut(&mut segment.bytes);
         while bytes.len() < at {
@@ -241,11 +243,11 @@ fn overwrite(bytes: &mut Vec<u8>, at: usize, data: &[u8]) {
 }
 
 fn publish(image: &mut Image, txg: u64, bytes: &[u8]) {
-    // Cannot fail: the length was checked when it was logged.
+    // Cannot fail: the length was checked before the publication was logged.
     let _ = image.publish(txg, bytes);
 }
 
-/// Does what the operation does when nothing goes wrong. Deletions that a crash undid make some of them void.
+/// Applies an operation completely. If the image lacks the segment, some operations have no effect.
 fn apply_whole(image: &mut Image, op: &Op) {
     match op {
         Op::Create(id) => {
@@ -262,7 +264,7 @@ fn apply_whole(image: &mut Image, op: &Op) {
             }
         }
         Op::Rewrite { id, offset, data } => {
-            // Nothing where the segment is shorter in this image.
+            // Has no effect where the segment is shorter in this image.
             let _ = image.rewrite(*id, *offset, data);
         }
         Op::Reopen { id, len } => {
@@ -274,10 +276,10 @@ fn apply_whole(image: &mut Image, op: &Op) {
             image.segments.remove(id);
         }
         Op::Corrupt { id, offset, xor } => {
-            // The byte may not be there in this image.
+            // The byte may not exist in this image.
             let _ = image.corrupt(*id, *offset, *xor);
         }
-        // Publications have their own rules.
+        // Publications are handled separately.
         Op::Publish { .. } | Op::Sync => {}
     }
 }

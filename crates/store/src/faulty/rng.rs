@@ -1,10 +1,10 @@
-//! Numbers that look random and follow from a seed: SplitMix64 (Steele, Lea, Flood 2014).
+//! Pseudo-random numbers from a seed: SplitMix64 (Steele, Lea, Flood 2014).
 
 #[derive(Debug, Clone)]
 pub(super) struct Rng(u64);
 
 impl Rng {
-    /// A sequence that depends on every one of `seeds`.
+    /// A sequence that depends on all of `seeds`.
     pub(super) fn new(seeds: &[u64]) -> Self {
         let mut rng = Self(0);
         for &seed in seeds {
@@ -21,12 +21,12 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `limit`, which is not zero; the bias of the remainder does not matter here.
+    /// A number below `limit`, which must not be zero. The small bias of the remainder does not matter here.
     pub(super) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
 
-    /// True `percent` times of a hundred.
+    /// Returns true with a probability of `percent` / 100.
     pub(super) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }

@@ -21,7 +21,7 @@ fn conforms() {
 
 const SEG: SegmentId = SegmentId(1);
 
-/// Two commits of 8 KiB each, the second with different bytes.
+/// Two commits of 8 KiB each, with different bytes.
 fn two_commits(seed: u64) -> FaultStore {
     let store = FaultStore::new(seed);
     store.create_segment(SEG).unwrap();
@@ -63,7 +63,7 @@ fn what_was_acknowledged_is_in_every_image() {
 #[test]
 fn images_differ_as_crashes_do() {
     let store = two_commits(3);
-    // Before the second sync.
+    // The position before the second sync.
     let point = 7;
     let images: Vec<_> = store.crash_points(point..=point, 200).map(|i| i.store).collect();
     assert_eq!(images.len(), 200);

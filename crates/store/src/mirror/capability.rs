@@ -1,4 +1,4 @@
-//! [`Mirror`] for [`MirrorStore`]. Each method is implemented beside what it works on.
+//! The implementation of [`Mirror`] for [`MirrorStore`]. The methods themselves are in the modules of their subjects.
 
 use std::path::PathBuf;
 

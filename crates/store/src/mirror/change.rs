@@ -1,4 +1,4 @@
-//! Members that come and go while the mirror is open.
+//! Adding and removing members, and taking them offline and online, while the mirror is open.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ impl MirrorStore {
         self.guid
     }
 
-    /// A guid that no member has had.
+    /// Returns a guid that no member has had.
     #[must_use]
     pub fn new_guid(&self) -> u64 {
         let sequence = self.published.lock().sequence;
@@ -26,7 +26,7 @@ impl MirrorStore {
         member_guid(self.guid, sequence.wrapping_add(1), state.members.len() as u64)
     }
 
-    /// What the label of each member says of all.
+    /// The members as the label of each member lists them.
     pub(super) fn labels(state: &State) -> Vec<(u64, PathBuf)> {
         state.members.iter().map(|member| (member.guid, member.path.clone())).collect()
     }
@@ -42,11 +42,12 @@ impl MirrorStore {
         Ok(())
     }
 
-    /// Adds a member, which is to be given everything by a [`resilver`](Self::resilver); `replaces` is the guid of the one
-    /// that goes then. Its store must be empty.
+    /// Adds a member, to which a [`resilver`](Self::resilver) copies all data. `replaces` is the guid of the member
+    /// that is removed when that is done. The store of the new member must be empty.
     ///
     /// # Errors
-    /// `Invalid` when it is too small, or there are too many already; when labels or the publication cannot be written.
+    /// `Invalid` when the store is too small or the mirror has too many members already; errors of writing the labels
+    /// or of the publication.
     pub fn attach(&self, member: MirrorMember, replaces: Option<u64>) -> Result<()> {
         self.gate.check()?;
         let capacity = self.segment_capacity();
@@ -85,15 +86,15 @@ impl MirrorStore {
         self.publish_again()
     }
 
-    /// What follows is a resilver of its own.
+    /// Resets the progress, so that the next resilver starts from the beginning.
     fn begin_scan(&self) {
         *self.scan.lock() = Default::default();
     }
 
-    /// Takes a member away for good; its store is wiped, if it is there.
+    /// Removes a member for good. Its store is wiped, if it can be reached.
     ///
     /// # Errors
-    /// `Invalid` when there is no such member, or no other has everything.
+    /// `Invalid` when there is no such member, or when no other member has all data.
     pub fn detach(&self, guid: u64) -> Result<()> {
         self.gate.check()?;
         let sequence = self.published.lock().sequence;
@@ -111,13 +112,13 @@ impl MirrorStore {
         self.publish_again()?;
         self.write_labels()?;
         if let Some(store) = gone.store {
-            // It is no member any more, whether or not its label can be wiped.
+            // The member is removed even if its label cannot be wiped.
             let _ = store.destroy();
         }
         Ok(())
     }
 
-    /// The place of a member without which there is another that has everything.
+    /// Returns the place of a member, if another member has all data.
     fn dispensable(state: &State, guid: u64) -> Result<usize> {
         let place = state.place_of(guid);
         let place = place.ok_or_else(|| invalid(path_at(state, 0), "no such device in pool"))?;
@@ -129,10 +130,10 @@ impl MirrorStore {
         }
     }
 
-    /// Writes no more to a member until it is [`online`](Self::online) again, and lets go of its store.
+    /// Stops writing to a member until it is [`online`](Self::online) again, and closes its store.
     ///
     /// # Errors
-    /// As [`detach`](Self::detach).
+    /// The same as [`detach`](Self::detach).
     pub fn offline(&self, guid: u64) -> Result<()> {
         self.gate.check()?;
         let (sequence, txg) = {
@@ -154,16 +155,16 @@ impl MirrorStore {
                 member.store.take()
             })
         };
-        // A device can hang when it is closed, too.
+        // Closing a device may hang too.
         Pending::ask(move || drop(gone)).within(*self.deadman.lock());
         self.publish_again()
     }
 
-    /// Writes to a member again that was left out: offline, faulted, or not there. `store` is to be the member's own.
-    /// What it missed is brought by a [`resilver`](Self::resilver).
+    /// Writes again to a member that was left out: offline, faulted, or missing. `store` is the member's own store. A
+    /// [`resilver`](Self::resilver) copies what the member missed.
     ///
     /// # Errors
-    /// `Invalid` when there is no such member; `SplitBrain`; when it cannot be read or written.
+    /// `Invalid` when there is no such member; `SplitBrain`; errors of reading or writing the store.
     pub fn online(&self, guid: u64, path: PathBuf, store: Box<dyn Store>) -> Result<()> {
         self.gate.check()?;
         self.has_answered(guid)?;
@@ -202,7 +203,8 @@ impl MirrorStore {
         self.publish_again()
     }
 
-    /// What a member has not answered may still be done, so it is not taken in before it has.
+    /// Checks that a member has no unanswered operation. Such an operation may still be done, so the member must not
+    /// be used again before that.
     pub(super) fn has_answered(&self, guid: u64) -> Result<()> {
         let state = self.state.read();
         let Some(place) = state.place_of(guid) else { return Ok(()) };
@@ -216,14 +218,14 @@ impl MirrorStore {
         }
     }
 
-    /// Tells the store of a member what is to be known before it is used.
+    /// Passes the mirror's settings to the store of a member before it is used.
     pub(super) fn attend(&self, guid: u64, store: &dyn Store) {
         store.set_autotrim(self.autotrim.load(Ordering::Relaxed));
         store.set_deadman(*self.deadman.lock());
         State::attend(&self.state, guid, store);
     }
 
-    /// Segments that are open are not open in a member that was just taken in.
+    /// Notes open segments as missing on a member that has just been added, because they are not open there.
     fn note_open(&self, state: &State, place: usize) {
         let Some(member) = state.members.get(place) else { return };
         for &id in self.open.lock().keys() {
@@ -233,7 +235,7 @@ impl MirrorStore {
         }
     }
 
-    /// Where the member is, or was last seen.
+    /// The path where the member is, or where it was last found.
     #[must_use]
     pub fn path_of(&self, guid: u64) -> Option<PathBuf> {
         let state = self.state.read();
@@ -249,7 +251,7 @@ fn invalid(path: PathBuf, why: &str) -> StoreError {
     StoreError::Invalid { path, why: why.to_owned() }
 }
 
-/// A member's guid follows from when it came, so that it takes no source of randomness.
+/// Derives the guid of a new member from the sequence number at its addition, so that no random numbers are needed.
 pub(super) fn member_guid(pool: u64, sequence: u64, place: u64) -> u64 {
     let parts = [pool.to_le_bytes(), sequence.to_le_bytes(), place.to_le_bytes()].concat();
     let sum = codec::sum(&[b"mirror member", &parts]);

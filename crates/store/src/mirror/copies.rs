@@ -1,15 +1,15 @@
-//! The copies of a mirror, one by one: for whoever can tell good bytes from bad ones.
+//! Access to the single copies of a mirror, for callers that can verify checksums.
 
 use super::MirrorStore;
 use super::member::{Fault, Member};
 use crate::{MemberStatus, Result, SegmentId, Store, StoreError};
 
-/// Neighbouring reads go to the same member, so that it can read ahead.
+/// Reads within a stripe go to the same member, so that it can read ahead.
 const STRIPE: u64 = 1 << 20;
 
 impl MirrorStore {
-    /// The members that should have a segment, by their places, the one to be asked first in front: reads are spread
-    /// over them.
+    /// Returns the places of the members that should have a segment. The caller should ask the first one first: the
+    /// order spreads reads over the members.
     #[must_use]
     pub fn copies(&self, id: SegmentId, offset: u64) -> Vec<usize> {
         let state = self.state.read();
@@ -20,7 +20,7 @@ impl MirrorStore {
         };
         let mut places = of(Member::active);
         if places.is_empty() {
-            // Those whose writes failed last of all have what they had.
+            // All members failed. Those that failed last can still be read.
             places = of(Member::readable);
         }
         if !places.is_empty() {
@@ -30,10 +30,10 @@ impl MirrorStore {
         places
     }
 
-    /// Reads from one copy. A failure is counted.
+    /// Reads from one copy. An error is counted.
     ///
     /// # Errors
-    /// As [`Store::read`]; `NoSegment` when the member is not there.
+    /// The same as [`Store::read`]; `NoSegment` when the member is missing.
     pub fn read_copy(&self, place: usize, id: SegmentId, offset: u64, buf: &mut [u8]) -> Result<()> {
         let state = self.state.read();
         let member = state.members.get(place);
@@ -49,18 +49,18 @@ impl MirrorStore {
         })
     }
 
-    /// Tells that a copy held other bytes than were stored there.
+    /// Counts a checksum error: the copy differs from what was stored.
     pub fn note_wrong(&self, place: usize) {
         if let Some(member) = self.state.read().members.get(place) {
             member.count(Fault::Checksum);
         }
     }
 
-    /// Writes good bytes over a copy that was wrong. Where the member has lost more than these bytes (the segment, or its
-    /// end), the segment is noted as missing, for a resilver to bring. Not durable until [`sync`](Store::sync).
+    /// Writes correct bytes over a copy that was wrong. If the member has lost more than these bytes (the segment, or
+    /// its end), the segment is noted as missing, and a resilver copies it. Durable only after [`sync`](Store::sync).
     ///
     /// # Errors
-    /// As [`Store::rewrite`]; the failure is counted.
+    /// The same as [`Store::rewrite`]; the error is counted.
     pub fn rewrite_copy(&self, place: usize, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
         self.gate.check()?;
         let state = self.state.read();
@@ -81,14 +81,14 @@ impl MirrorStore {
         }
     }
 
-    /// Where a copy is, for messages.
+    /// The path of a copy's member, for messages.
     #[must_use]
     pub fn name_of(&self, place: usize) -> String {
         let state = self.state.read();
         state.members.get(place).map_or_else(String::new, |member| member.path.display().to_string())
     }
 
-    /// Forgets the counts of errors, of one member or of all.
+    /// Clears the error counts of one member, or of all with `None`.
     pub fn clear_errors(&self, place: Option<usize>) {
         let state = self.state.read();
         for (at, member) in state.members.iter().enumerate() {
@@ -98,17 +98,18 @@ impl MirrorStore {
         }
     }
 
-    /// All members, and how they are.
+    /// All members and their states.
     #[must_use]
     pub fn members(&self) -> Vec<MemberStatus> {
-        // It is asked, too, while somebody waits for a member, and somebody else for them.
+        // A recursive lock: this is also called while another thread waits for a member, and a third waits for the
+        // lock.
         self.state.read_recursive().members.iter().map(Member::status).collect()
     }
 
-    /// Makes durable what was written over bad copies, and publishes the counts of errors.
+    /// Makes repairs of copies durable, and publishes the error counts.
     ///
     /// # Errors
-    /// As [`Store::publish`].
+    /// The same as [`Store::publish`].
     pub fn settle(&self) -> Result<()> {
         self.sync()?;
         self.publish_again()

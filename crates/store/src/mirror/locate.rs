@@ -1,4 +1,4 @@
-//! Members of a mirror by their paths: each one's label names all of them.
+//! Creating and opening mirrors by the paths of their members. The label of each member names all of them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -13,13 +13,14 @@ use crate::{
     StoreError, pending, runtime, single, trusted,
 };
 
-/// Members that are not where they were are looked for beside one that is, among so many at most.
+/// Maximum number of directory entries that are searched for a member that is not at its last path.
 const SIBLINGS_MAX: usize = 256;
 
-/// Makes a new mirror of what is at these places.
+/// Creates a mirror with a member at each of `locations`.
 ///
 /// # Errors
-/// As [`create`](crate::create), of any of them; `Invalid` for too few, too many, or one twice.
+/// The same as [`create`](crate::create) for any of them; `Invalid` for too few or too many members, or for a
+/// duplicate.
 pub(crate) fn create(locations: &[Location], options: &CreateOptions) -> Result<Box<dyn Store>> {
     let first = locations.first().map(|first| first.path().to_owned()).unwrap_or_default();
     let distinct: BTreeSet<&Path> = locations.iter().map(Location::path).collect();
@@ -67,37 +68,37 @@ pub(crate) fn create(locations: &[Location], options: &CreateOptions) -> Result<
 
 fn wipe(members: &[MirrorMember]) {
     for store in members.iter().filter_map(|member| member.store.as_ref().ok()) {
-        // It failed already; what is left has no label of a pool that could be opened.
+        // Ignore errors: the creation has failed already, and no store has a label that could be opened.
         let _ = store.destroy();
     }
 }
 
-/// Where the members of a pool are.
+/// The members of a pool that were found.
 #[derive(Debug, Default)]
 struct Found {
-    /// Of each member that was found: where, and what its label says of the others.
+    /// Each member that was found: its path, and the members that its label lists.
     here: BTreeMap<u64, (PathBuf, Vec<(u64, PathBuf)>)>,
-    /// Where the others were last seen.
+    /// The last known path of each member.
     hints: BTreeMap<u64, PathBuf>,
-    /// Places that did not answer.
+    /// Paths that did not answer.
     silent: BTreeSet<PathBuf>,
 }
 
 impl Found {
-    /// Whether nothing is to be found elsewhere.
+    /// Whether a search in other places cannot find more members.
     fn is_complete(&self) -> bool {
         self.hints.iter().all(|(guid, hint)| self.here.contains_key(guid) || self.silent.contains(hint))
     }
 
-    /// Each member, and where it is or was last seen.
+    /// Each member, with its path or its last known path.
     fn places(&self) -> Vec<(u64, PathBuf)> {
         let here = |guid| self.here.get(guid).map(|(path, _)| path.clone());
         self.hints.iter().map(|(guid, hint)| (*guid, here(guid).unwrap_or_else(|| hint.clone()))).collect()
     }
 }
 
-/// Finds the members of the mirror of which `label` is a member's, at `path`. The label may be a stranger's, so of what it
-/// names only that is opened which belongs to the same user.
+/// Finds the members of a mirror, starting with the label of the member at `path`. The label may be forged, so only
+/// paths are opened that belong to the same user.
 fn find(path: &Path, pool: &PoolLabel, mirror: &MirrorLabel) -> Found {
     let owner = trusted::owner_soon(path);
     let mut found = Found::default();
@@ -134,15 +135,15 @@ fn find(path: &Path, pool: &PoolLabel, mirror: &MirrorLabel) -> Found {
     }
 }
 
-/// What is in the directory around a path.
+/// The paths in the directory that contains `path`.
 fn siblings(path: &Path) -> Vec<PathBuf> {
     let entries = path.parent().and_then(|parent| std::fs::read_dir(parent).ok());
     let entries = entries.into_iter().flatten().take(SIBLINGS_MAX);
     entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
 }
 
-/// The guid of the member of a pool at a path, and what its label says of all. What belongs neither to the pool's `owner`
-/// nor to somebody who is trusted as well is not looked into.
+/// Reads the guid of the member at a path, and the members that its label lists. `None` if the path belongs neither
+/// to `owner`, the owner of the pool, nor to a trusted user, where `owner` must then be trusted too.
 pub(super) fn member_at(path: &Path, pool: u64, owner: Option<u32>) -> Option<(u64, Vec<(u64, PathBuf)>)> {
     let found = trusted::owner(path)?;
     let is_trusted = owner.is_none_or(trusted::is_trusted) && trusted::is_trusted(found);
@@ -154,15 +155,15 @@ pub(super) fn member_at(path: &Path, pool: u64, owner: Option<u32>) -> Option<(u
     Some((mirror.member, mirror.members))
 }
 
-/// Opens the mirror of which the store at `location` is a member.
+/// Opens the mirror that the store at `location` is a member of.
 ///
 /// # Errors
-/// `Locked` when another process has any of its members; as [`MirrorStore::assemble`].
+/// `Locked` when another process uses any of the members; the errors of [`MirrorStore::assemble`].
 pub(crate) fn open(location: &Location, label: &Label, access: Access) -> Result<Box<dyn Store>> {
     open_within(location, label, access, DEADMAN)
 }
 
-/// As [`open`], with another bound to the waiting for a member.
+/// The same as [`open`], with a given limit for waiting for a member.
 pub(super) fn open_within(
     location: &Location,
     label: &Label,
@@ -184,7 +185,7 @@ pub(super) fn open_within(
             mirror.write_labels()?;
         }
         if is_silent {
-            // So that the next who opens it does not wait again.
+            // Publish the state, so that the next owner does not wait for the same member.
             mirror.settle()?;
         }
     }
@@ -198,10 +199,10 @@ pub(super) fn why_not_there(path: &Path) -> String {
     }
 }
 
-/// Gives a mirrored pool another name, on all members that are there.
+/// Renames a mirrored pool on all members that can be reached.
 ///
 /// # Errors
-/// As [`set_label`](crate::set_label).
+/// The same as [`set_label`](crate::set_label).
 pub(crate) fn set_label(location: &Location, old: &Label, label: &PoolLabel) -> Result<()> {
     let Some(mirror) = &old.mirror else { return single::set_label_single(location, label) };
     for (path, _) in find(location.path(), &old.pool, mirror).here.values() {
@@ -210,11 +211,11 @@ pub(crate) fn set_label(location: &Location, old: &Label, label: &PoolLabel) -> 
     Ok(())
 }
 
-/// Makes the pool at `location`, which is on one store, a mirror of one member, to which others can be attached. Nobody
-/// may own it at this moment.
+/// Converts the pool at `location`, which has a single store, to a mirror with one member, to which others can be
+/// attached. The pool must have no owner at this moment.
 ///
 /// # Errors
-/// As [`open`](crate::open).
+/// The same as [`open`](crate::open).
 pub fn attach_to_single(location: &Location) -> Result<()> {
     let label = single::whole_label(location)?;
     if label.mirror.is_some() {
@@ -227,10 +228,10 @@ pub fn attach_to_single(location: &Location) -> Result<()> {
 }
 
 impl MirrorStore {
-    /// Makes a store at `location` and [attaches](Self::attach) it. The options' label is the pool's.
+    /// Makes a store at `location` and [attaches](Self::attach) it. The label of the options is the pool's.
     ///
     /// # Errors
-    /// As [`create`](crate::create) and [`attach`](Self::attach).
+    /// The same as [`create`](crate::create) and [`attach`](Self::attach).
     pub fn attach_at(
         &self,
         location: &Location,
@@ -248,17 +249,17 @@ impl MirrorStore {
             self.attach(MirrorMember { guid, path: path.clone(), store: Ok(store) }, replaces)
         });
         if attached.is_err() && !self.members().iter().any(|member| member.guid == guid) {
-            // It is nobody's; that it could not be attached is the error to tell.
+            // Destroy the new store, and return the error of attaching it.
             let unwanted = single::open_single(location, Access::ReadWrite);
             let _ = unwanted.and_then(|store| store.destroy());
         }
         attached
     }
 
-    /// Brings a member [online](Self::online) that is where it was last seen.
+    /// Brings a member [online](Self::online) that is where it was last found.
     ///
     /// # Errors
-    /// As [`online`](Self::online); `Invalid` when what is there is not that member, `NoAnswer`.
+    /// The same as [`online`](Self::online); `Invalid` when another store is there; `NoAnswer`.
     pub fn online_again(&self, guid: u64) -> Result<()> {
         self.has_answered(guid)?;
         let path = self.path_of(guid).unwrap_or_default();
@@ -269,14 +270,14 @@ impl MirrorStore {
         })?;
         let (failed, place) = (self.take_failed(guid), path.clone());
         let store = self.bounded("open", &path, move || {
-            // Its lock goes with it.
+            // Dropping the failed store releases its lock.
             drop(failed);
             single::open_member(&Location::detect(&place)?, Access::ReadWrite)
         })?;
         self.online(guid, path, store)
     }
 
-    /// What `work` gives, if that does not take longer than a member may.
+    /// Runs `work`, and waits for it no longer than for an answer of a member.
     fn bounded<T: Send + 'static>(
         &self,
         op: &'static str,
@@ -288,7 +289,7 @@ impl MirrorStore {
         Pending::ask(work).within(deadman).unwrap_or(Err(no_answer))
     }
 
-    /// Lets go of the store of a member that failed, so that it can be opened afresh.
+    /// Takes the store of a failed member out of the mirror, so that it can be closed and opened again.
     fn take_failed(&self, guid: u64) -> Option<Box<dyn Store>> {
         let mut state = self.state.write();
         state.members.iter_mut().find(|member| member.guid == guid && !member.written)?.store.take()

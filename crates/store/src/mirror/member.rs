@@ -1,4 +1,4 @@
-//! A member of a mirror, as its process sees it.
+//! The state of a mirror's member in memory.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use super::missing::Missing;
 use super::open::Entry;
 use super::record::{MemberErrors, MemberRecord};
 
-/// What a copy did wrong.
+/// The kind of an error of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     Read,
@@ -22,14 +22,14 @@ pub(super) enum Fault {
 /// What a member lacks.
 #[derive(Debug, Default)]
 pub(super) struct Lack {
-    /// At this moment.
+    /// What it lacks now.
     pub(super) now: Missing,
-    /// By what is known to be durable on it: what a publication says.
+    /// What it lacks of the data that is known to be durable on it. This is published.
     pub(super) durable: Missing,
 }
 
 impl Lack {
-    /// Something that is lacking at this moment, and durably.
+    /// `missing` is lacking both now and durably.
     pub(super) fn of(missing: Missing) -> Self {
         Self { now: missing.clone(), durable: missing }
     }
@@ -44,15 +44,15 @@ pub(super) struct Member {
     pub(super) written: bool,
     pub(super) offline: bool,
     pub(super) replaces: Option<u64>,
-    /// That of the last publication that it is known to have.
+    /// The generation of the last publication that the member is known to have.
     pub(super) generation: AtomicU64,
-    /// That of the last publication that was sent to it: it may have that one.
+    /// The generation of the last publication that was sent to the member, which it may have.
     pub(super) sent: AtomicU64,
     pub(super) since: u64,
     pub(super) lack: Mutex<Lack>,
-    /// It has failed, and will be left out as soon as nobody uses the state.
+    /// The member has failed. It is left out as soon as the state can be locked exclusively.
     pub(super) failed: AtomicBool,
-    /// How it first failed.
+    /// The first error.
     pub(super) failure: Mutex<Option<String>>,
     read: AtomicU32,
     write: AtomicU32,
@@ -60,7 +60,7 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// A member that has everything.
+    /// A member that has all data.
     pub(super) fn new(member: MirrorMember) -> Self {
         let (store, why) = match member.store {
             Ok(store) => (Some(store), None),
@@ -86,17 +86,18 @@ impl Member {
         }
     }
 
-    /// The store, if it takes part in what is written.
+    /// Returns the store, if writes go to it.
     pub(super) fn active(&self) -> Option<&dyn Store> {
         self.store.as_deref().filter(|_| self.written && !self.failed.load(Ordering::Acquire))
     }
 
-    /// Its store, if it has not been left out and answers, though writes to it may have failed.
+    /// Returns the store, if it has not been left out and answers. Writes to it may have failed.
     pub(super) fn readable(&self) -> Option<&dyn Store> {
         self.store.as_deref().filter(|_| self.written && self.unanswered().is_none())
     }
 
-    /// Notes the newest publication that the member has: no other that was sent to it can turn up any more.
+    /// Records `newest` as the member's newest publication. No other publication that was sent to it can be found
+    /// later.
     pub(super) fn has(&self, newest: &Entry) {
         if let Some(record) = &newest.record {
             self.generation.store(record.generation, Ordering::Release);
@@ -122,19 +123,19 @@ impl Member {
         self.lack.lock().now.lacks(id)
     }
 
-    /// Whether it takes part and lacks nothing.
+    /// Whether the member is written to and lacks nothing.
     pub(super) fn is_whole(&self) -> bool {
         self.active().is_some() && self.lack.lock().now.is_empty()
     }
 
-    /// Marks it as lacking a segment from `len` on, at once and in what is published next.
+    /// Notes that the member lacks a segment from `len` on, both now and in the next publication.
     pub(super) fn note_missing(&self, id: SegmentId, len: u64) {
         let mut lack = self.lack.lock();
         lack.now.note(id, len);
         lack.durable.note(id, len);
     }
 
-    /// Counts a failure; one that was a write makes the member one that failed.
+    /// Counts an error. A failed write marks the member as failed.
     pub(super) fn fail(&self, error: &StoreError, was_write: bool) {
         self.count(if was_write { Fault::Write } else { Fault::Read });
         if was_write {
@@ -155,7 +156,7 @@ impl Member {
             Fault::Write => &self.write,
             Fault::Checksum => &self.checksum,
         };
-        // A wrapped count would look like none.
+        // Saturates: after an overflow, the count would look like 0.
         let _ = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_add(1));
     }
 
@@ -198,7 +199,7 @@ impl Member {
         }
     }
 
-    /// What a publication says of it.
+    /// The member's part of a publication.
     pub(super) fn record(&self, place_of: impl Fn(u64) -> Option<usize>) -> MemberRecord {
         MemberRecord {
             guid: self.guid,

@@ -1,31 +1,33 @@
-//! What a member of a mirror lacks: ZFS's dirty time log (vdev.c), in segments instead of txgs.
+//! What a member of a mirror lacks. It corresponds to the dirty time log of ZFS (vdev.c), but lists segments, not
+//! txgs.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::SegmentId;
 
-/// How many segments are named at most; a pool has two or three open at a time.
+/// The maximum number of segments that are listed one by one. A pool has two or three open at a time.
 pub(super) const SEGMENTS_MAX: usize = 11;
 
-/// Segments that a member lacks, whole or from some byte on. It may name more than is lacking, never less.
+/// The segments that a member lacks, completely or from some offset on. The list may contain more than the member
+/// lacks, but never less.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Missing {
-    /// Of these the member has no more than so many bytes for certain.
+    /// For each of these segments, the number of bytes that the member has for certain.
     segments: BTreeMap<SegmentId, u64>,
-    /// Of these ids it has nothing for certain.
+    /// The ids of segments of which the member has nothing for certain.
     whole: Range<u64>,
 }
 
 impl Missing {
-    /// What a record says.
+    /// The lists as a record contains them.
     pub(super) fn new(segments: impl IntoIterator<Item = (SegmentId, u64)>, whole: Range<u64>) -> Self {
         let mut missing = Self { segments: BTreeMap::new(), whole };
         segments.into_iter().for_each(|(id, len)| missing.note(id, len));
         missing
     }
 
-    /// Everything there is up to before the id `end`.
+    /// All segments with ids below `end`.
     pub(super) fn everything(end: u64) -> Self {
         Self { segments: BTreeMap::new(), whole: 0..end }
     }
@@ -42,12 +44,12 @@ impl Missing {
         &self.whole
     }
 
-    /// Whether some of a segment is lacking.
+    /// Whether any part of a segment is lacking.
     pub(super) fn lacks(&self, id: SegmentId) -> bool {
         self.whole.contains(&id.0) || self.segments.contains_key(&id)
     }
 
-    /// How much of a segment that is lacking is there for certain.
+    /// How many bytes of a lacking segment are present for certain.
     pub(super) fn certain(&self, id: SegmentId) -> u64 {
         match self.whole.contains(&id.0) {
             true => 0,
@@ -55,7 +57,7 @@ impl Missing {
         }
     }
 
-    /// From `len` on a segment is lacking.
+    /// Notes that a segment is lacking from `len` on.
     pub(super) fn note(&mut self, id: SegmentId, len: u64) {
         if self.whole.contains(&id.0) {
             return;
@@ -66,7 +68,7 @@ impl Missing {
         }
     }
 
-    /// Takes all that is named as lacking whole, and what lies between.
+    /// Treats all listed segments, and those between them, as completely lacking.
     fn widen(&mut self) {
         let ids = self.segments.keys().map(|id| id.0);
         let (first, last) = (ids.clone().min().unwrap_or(0), ids.max().unwrap_or(0));
@@ -79,14 +81,14 @@ impl Missing {
         self.segments.retain(|id, _| !whole.contains(&id.0));
     }
 
-    /// From now on all segments from the id `next` on are lacking as well.
+    /// From now on, all segments with ids from `next` on are lacking too.
     pub(super) fn begin(&mut self, next: u64) {
         let start = if self.whole.is_empty() { next } else { self.whole.start.min(next) };
         self.whole = start..u64::MAX;
         self.segments.retain(|id, _| id.0 < start || id.0 == u64::MAX);
     }
 
-    /// From now on no segment from the id `next` on is lacking.
+    /// From now on, segments with ids from `next` on are not lacking.
     pub(super) fn end(&mut self, next: u64) {
         self.whole.end = self.whole.end.min(next);
         if self.whole.is_empty() {
@@ -94,7 +96,8 @@ impl Missing {
         }
     }
 
-    /// A segment is there whole. Those that are lacking whole are to be brought in order: what is before it is there too.
+    /// Notes that a segment is complete. Segments that lacked completely must be copied in the order of their ids,
+    /// because this also marks the ids before it as present.
     pub(super) fn done(&mut self, id: SegmentId) {
         self.segments.remove(&id);
         if self.whole.contains(&id.0) {
@@ -103,7 +106,7 @@ impl Missing {
         self.end(u64::MAX);
     }
 
-    /// What is lacking here or there.
+    /// The union of both.
     pub(super) fn and(mut self, other: &Self) -> Self {
         self.whole = match (self.whole.is_empty(), other.whole.is_empty()) {
             (_, true) => self.whole,
@@ -114,12 +117,12 @@ impl Missing {
         self
     }
 
-    /// A segment is no more.
+    /// Removes a segment that was deleted.
     pub(super) fn forget(&mut self, id: SegmentId) {
         self.segments.remove(&id);
     }
 
-    /// Everything is there.
+    /// Notes that nothing is lacking.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }

@@ -1,4 +1,4 @@
-//! Putting a mirror together from the stores that are there: which of them is newest, and what the others lack.
+//! Assembling a mirror from its stores: which of them is newest, and what the others lack.
 //!
 //! The rules: `docs/format/store.md`, "Opening a mirror".
 
@@ -19,26 +19,27 @@ use crate::{
     Access, DEADMAN, MirrorMember, RawUberblock, Result, SegmentId, Store, StoreError, UBERBLOCK_RING,
 };
 
-/// Segments of a mirror are no longer than the slots of a large file or device, so that it can be given one later.
+/// The maximum length of a mirror's segments: the slot length of a large file or device, so that one can be added
+/// later.
 pub(super) const SEGMENT_LEN_MAX: u64 = 32 << 20;
 
-/// A publication as a member has it.
+/// A publication of a member.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) record: Option<Record>,
-    /// The pool's part.
+    /// The uberblock of the pool.
     pub(super) raw: RawUberblock,
-    /// Of those without record: where it stood.
+    /// The position in the ring, which orders publications without a record.
     index: u64,
 }
 
 impl Entry {
-    /// Publications in their order; those of before the store was mirrored come first.
+    /// The order of publications. Those from before the store was a member of a mirror come first.
     pub(super) fn place(&self) -> (u64, u64) {
         self.record.as_ref().map_or((0, self.index), |record| (record.sequence, 0))
     }
 
-    /// As it was published.
+    /// The bytes as they were published.
     pub(super) fn encode(&self) -> Vec<u8> {
         match &self.record {
             Some(record) => record.encode(&self.raw.bytes),
@@ -46,13 +47,13 @@ impl Entry {
         }
     }
 
-    /// Its length in bytes.
+    /// Length in bytes.
     pub(super) fn len(&self) -> u64 {
         self.encode().len() as u64
     }
 }
 
-/// The publications that a store has and that make sense.
+/// Decodes the publications of a store. Invalid ones are left out.
 pub(super) fn entries(raw: Vec<RawUberblock>) -> Vec<Entry> {
     let decoded = raw.iter().zip(0..).filter_map(|(raw, index)| {
         let (record, raw) = Record::decode(raw)?;
@@ -61,13 +62,13 @@ pub(super) fn entries(raw: Vec<RawUberblock>) -> Vec<Entry> {
     decoded.collect()
 }
 
-/// The last of them, as many as a store keeps.
+/// The last publications, as many as a store keeps.
 pub(super) fn window(mut all: Vec<Entry>) -> Vec<Entry> {
     all.drain(..all.len().saturating_sub(UBERBLOCK_RING));
     all
 }
 
-/// Of several for one txg, only the last.
+/// Of several publications for one txg, keeps only the last.
 pub(super) fn last_of_each_txg(all: Vec<Entry>) -> Vec<Entry> {
     let mut seen = BTreeSet::new();
     let mut last: Vec<Entry> = all.into_iter().rev().filter(|entry| seen.insert(entry.raw.txg)).collect();
@@ -75,7 +76,7 @@ pub(super) fn last_of_each_txg(all: Vec<Entry>) -> Vec<Entry> {
     last
 }
 
-/// How to open a mirror.
+/// Options for opening a mirror.
 #[derive(Debug)]
 pub(super) struct OpenOptions {
     pub(super) access: Access,
@@ -85,12 +86,13 @@ pub(super) struct OpenOptions {
 }
 
 impl MirrorStore {
-    /// A mirror of stores that are new, or were its members before. What they have published tells which of them are up
-    /// to date; those that are not, and are there, are written to from now on, and are brought up to date by a
-    /// [`resilver`](Self::resilver), or as soon as [the ends](Store::set_ends) of the segments are known if it is little.
+    /// Assembles a mirror from new stores, or from stores that were its members before. Their publications show which
+    /// of them are up to date. Members that are not up to date, and can be reached, are written to from now on. A
+    /// [`resilver`](Self::resilver) copies what they lack. If that is little, it is copied as soon as the
+    /// [ends](Store::set_ends) of the segments are known.
     ///
     /// # Errors
-    /// `Incomplete` when no member that has everything is there, `SplitBrain`, `Io`.
+    /// `Incomplete` when no member that has all data can be reached; `SplitBrain`; `Io`.
     pub fn assemble(members: Vec<MirrorMember>, access: Access) -> Result<Self> {
         Self::assemble_with(members, OpenOptions { access, guid: 0, socket: None })
     }
@@ -152,7 +154,8 @@ impl MirrorStore {
         Ok(mirror)
     }
 
-    /// After the members are known: what segments they lack, who is left out, and who comes back.
+    /// Determines which segments the members lack. Leaves out members that cannot be reached, and takes back those
+    /// that can be reached again.
     fn settle_in(&self) -> Result<()> {
         let mut published = self.published.lock();
         let txg = published.last.as_ref().map_or(0, |last| last.txg);
@@ -171,15 +174,15 @@ impl MirrorStore {
             return Ok(());
         }
         restore_segments(&state, &whole, &known)?;
-        // Those who were written to and are not there are left out from here on.
+        // Leave out the members that were written to and cannot be reached.
         let gone = places(&state, |member| member.written && member.store.is_none());
         let is_any_gone = !gone.is_empty();
         for at in gone {
             state.leave_out(at, &Volatile::default(), next_id, txg);
         }
         if is_any_gone {
-            // Of the publication that was under way when the last owner died, one that is gone may have the only copy: its
-            // number is passed over.
+            // A member that is gone may have the only copy of the publication that was under way when the last owner
+            // died. So its number is not used again.
             published.sequence += 1;
             state.next_generation(published.sequence);
         }
@@ -200,15 +203,16 @@ impl MirrorStore {
             return Err(self.incomplete());
         }
         if is_any_back && !is_stale {
-            // It lacked nothing but to be a member again, and must not be refused when it is the last one left.
+            // Publish that the member is back, so that it can be opened when it is the only one left.
             self.settle()?;
         }
         Ok(())
     }
 }
 
-/// A whole member that lacks a segment has lost it; or an owner who died has made it, and it is an orphan. Those who lack
-/// one are to be given it later, if there is a member that lacks none, and else at once.
+/// Handles members that should have all data but lack a segment. Either the member has lost the segment, or the
+/// segment is an orphan of an owner that died. If some member lacks none, the segments are noted as missing. Else
+/// they are copied at once.
 fn restore_segments(state: &State, whole: &[usize], known: &BTreeSet<SegmentId>) -> Result<()> {
     let mut lacking = Vec::new();
     for member in whole.iter().filter_map(|&at| state.members.get(at)) {
@@ -231,7 +235,7 @@ fn restore_segments(state: &State, whole: &[usize], known: &BTreeSet<SegmentId>)
                 .and_then(|()| super::resilver::copy_range(*source, *store, id, 0..len))
                 .and_then(|()| store.seal_segment(id));
             if let Err(error) = made {
-                // What it lacks then is an orphan, or is read elsewhere.
+                // The segment that is not copied is an orphan, or can be read from another member.
                 member.fail(&error, false);
             }
         }
@@ -252,13 +256,13 @@ fn self_incomplete(state: &State) -> StoreError {
     StoreError::Incomplete { path, why: state.members.iter().map(text).collect::<Vec<_>>().join("; ") }
 }
 
-/// The places of members of which something holds.
+/// The places of the members for which `holds` returns true.
 pub(super) fn places(state: &State, holds: impl Fn(&Member) -> bool) -> Vec<usize> {
     state.members.iter().enumerate().filter(|(_, member)| holds(member)).map(|(place, _)| place).collect()
 }
 
 impl State {
-    /// From now on the member at `place` is written to. What it lacks so far it goes on lacking.
+    /// Starts writing to the member at `place`. It still lacks what it lacked before.
     pub(super) fn take_in(&mut self, place: usize, next_id: u64) -> Result<()> {
         let mut known = BTreeSet::new();
         for store in self.members.iter().filter(|member| member.is_whole()).filter_map(Member::active) {
@@ -266,7 +270,7 @@ impl State {
         }
         let Some(member) = self.members.get_mut(place) else { return Ok(()) };
         let Some(store) = member.store.as_deref() else { return Ok(()) };
-        // What was deleted while it was away.
+        // Delete segments that were deleted from the mirror while the member was away.
         for info in store.segments()?.into_iter().filter(|info| !known.contains(&info.id)) {
             store.delete_segment(info.id)?;
         }
@@ -283,7 +287,7 @@ impl State {
 
 type Joined = (State, Published, Scan);
 
-/// A mirror that has been published: `record` is the newest, of the member at `path`.
+/// Builds the state of a mirror from its newest record, which was found on the member at `path`.
 fn join(
     mut found: Vec<(Member, Vec<Entry>)>,
     record: &Record,
@@ -303,7 +307,7 @@ fn join(
         if member.store.is_some() && !known.offline && !follows(last.as_ref(), known, record, &newest) {
             return Err(StoreError::SplitBrain { newest: path.to_owned(), other: member.path });
         }
-        // A store that holds no publication has nothing for certain.
+        // A store without any publication has nothing for certain.
         let is_blank = last.is_none() && member.store.is_some();
         if known.offline {
             member.store = None;
@@ -332,8 +336,9 @@ fn nowhere(guid: u64) -> MirrorMember {
     MirrorMember { guid, path, store: Err("nothing says where it is".to_owned()) }
 }
 
-/// Whether the newest publication of all follows from a member's newest: that is of the same generation, or of the last that
-/// the member is known to have, or that was sent to it; or the newest's member has it as well.
+/// Whether the newest publication of all is a successor of the newest publication `last` of a member. This is so in
+/// four cases: it has the same generation; `last` has the generation of the last publication that the member is known
+/// to have, or of the last one that was sent to it; the ring of the newest member contains `last`.
 pub(super) fn follows(last: Option<&Entry>, known: &MemberRecord, newest: &Record, ring: &[Entry]) -> bool {
     let Some(record) = last.and_then(|entry| entry.record.as_ref()) else { return true };
     let same = |other: &Record| (other.sequence, other.generation) == (record.sequence, record.generation);
@@ -343,7 +348,7 @@ pub(super) fn follows(last: Option<&Entry>, known: &MemberRecord, newest: &Recor
         || ring.iter().filter_map(|entry| entry.record.as_ref()).any(same)
 }
 
-/// A mirror that has published nothing yet: new stores, or one that was no mirror before and is the first.
+/// Builds the state of a mirror without publications: all stores are new, or the first one was not mirrored before.
 fn begin(found: Vec<(Member, Vec<Entry>)>, last: Option<RawUberblock>, here: &Path) -> Result<Joined> {
     let had = last.is_some();
     let mut members = Vec::new();

@@ -1,6 +1,6 @@
-//! Opening the members of a mirror, of which some may not answer.
+//! Opening the members of a mirror, some of which may not answer.
 //!
-//! Which of them are waited for: `docs/format/store.md`, "Stores that do not answer".
+//! Which members are waited for: `docs/format/store.md`, "Stores that do not answer".
 
 #[cfg(test)]
 mod tests;
@@ -13,16 +13,16 @@ use super::locate::{member_at, why_not_there};
 use super::open::{self, Entry};
 use crate::{Access, Location, MirrorMember, Pending, QUIET, Result, Store, StoreError, single};
 
-/// How often others are looked at while one is waited for.
+/// How often other members are checked while one is waited for.
 const STEP: Duration = Duration::from_millis(50);
 
-/// A member that was opened, and its newest publication.
+/// An opened member, and its newest publication.
 struct Opened {
     store: Box<dyn Store>,
     newest: Option<Entry>,
 }
 
-/// What is wrong with one member alone is no error.
+/// The inner error concerns only this member. The outer one ends the opening of the mirror.
 type Answer = Result<std::result::Result<Opened, String>>;
 
 /// A member that is being opened.
@@ -43,7 +43,7 @@ impl Opening {
         Self { guid, path, asked, opened: None }
     }
 
-    /// Waits until so much time has passed since the opening began.
+    /// Waits until `wait` has passed since the start of the opening.
     fn wait(&mut self, wait: Duration) -> Result<()> {
         if self.opened.is_none() {
             self.opened = self.asked.within(wait).transpose()?;
@@ -65,11 +65,12 @@ impl Opening {
     }
 }
 
-/// Opens the members of the mirrored pool `pool` at these places. One that does not answer is waited for for `deadman`, or not
-/// at all if others say that it is not written to. Says, too, whether one was waited for in vain.
+/// Opens the members of the mirrored pool `pool` at these places. A member that does not answer is waited for until
+/// `deadman` has passed, or not at all if the others record that it is not written to. Also returns whether a member
+/// was waited for in vain.
 ///
 /// # Errors
-/// `Locked` when another process has any of them; `Io` when one may not be opened.
+/// `Locked` when another process uses any of them; `Io` when this process may not open one.
 pub(super) fn open_all(
     places: Vec<(u64, PathBuf)>,
     pool: (u64, Option<u32>),
@@ -77,8 +78,8 @@ pub(super) fn open_all(
     deadman: Duration,
 ) -> Result<(Vec<MirrorMember>, bool)> {
     let mut openings: Vec<Opening> = Vec::new();
-    // In one order for everybody, so that two who try at once do not take one member each. The first that is locked ends it: its
-    // owner is asked what was wanted, and knows who does not answer.
+    // All processes open the members in the same order, so that two processes do not each get one member. The first
+    // lock that is held ends the opening. The caller then asks the owner, who knows which members do not answer.
     for place in places {
         let mut opening = Opening::begin(place, pool, access);
         opening.wait(QUIET)?;
@@ -95,7 +96,7 @@ pub(super) fn open_all(
     Ok((openings.into_iter().map(Opening::done).collect(), is_silent))
 }
 
-/// Whether a member is written to, by what those that have answered say.
+/// Whether a member is written to, according to the newest publication of those that have answered.
 fn is_written(openings: &[Opening], guid: u64) -> bool {
     let newest = openings.iter().filter_map(Opening::newest).max_by_key(|entry| entry.place());
     let known = newest.and_then(|entry| entry.record.as_ref()?.members.iter().find(|it| it.guid == guid));
@@ -115,7 +116,7 @@ fn open_member(path: &Path, access: Access) -> Answer {
     }
 }
 
-/// Whether it says more of who opens than of the member.
+/// Whether the error concerns the process that opens the mirror, and not only this member.
 fn is_everybodys(error: &StoreError) -> bool {
     use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
     match error {

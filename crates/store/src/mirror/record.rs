@@ -1,4 +1,4 @@
-//! What a mirror publishes with every uberblock: who its members are, and what each of them lacks.
+//! The record that a mirror publishes with every uberblock: its members, and what each of them lacks.
 //!
 //! Format: `docs/format/store.md`, "The mirror".
 
@@ -8,9 +8,9 @@ use crate::{RawUberblock, SegmentId, UBERBLOCK_MAX};
 
 use super::missing::{Missing, SEGMENTS_MAX};
 
-/// The longest record, in bytes.
+/// The maximum length of a record, in bytes.
 const RECORD_MAX: usize = 2048;
-/// The longest uberblock that a mirror accepts, in bytes: it keeps a record of its own beside it.
+/// The maximum length of an uberblock in a mirror, in bytes. The record takes the rest of the space.
 pub const MIRRORED_UBERBLOCK_MAX: usize = UBERBLOCK_MAX - RECORD_MAX;
 
 const MAGIC: &[u8; 8] = b"SNOWMIRR";
@@ -29,7 +29,7 @@ const OFF_TOTAL: usize = 56; // u64, of so many
 const OFF_SEGMENT_LEN: usize = 64; // u64, no segment is longer
 const HEAD_LEN: usize = 72;
 
-// Of each member:
+// Fields of each member:
 const MEMBER_GUID: usize = 0; // u64
 const MEMBER_FLAGS: usize = 8; // u8
 const MEMBER_REPLACES: usize = 9; // u8, one more than the place of the member that goes when this one is whole
@@ -54,17 +54,17 @@ const _: () = assert!(HEAD_LEN + MEMBERS_MAX * (MEMBER_LEN + SEGMENTS_MAX * SEGM
 /// The state of a mirror as of one publication.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Record {
-    /// One more for each publication.
+    /// Increases by one with each publication.
     pub(super) sequence: u64,
-    /// Changes when the set of members that are written to loses one.
+    /// Changes when a member is removed from those that are written to.
     pub(super) generation: u64,
     pub(super) scan: Scan,
-    /// Bytes that a segment may have: what the smallest member takes, there or not.
+    /// The maximum length of a segment. The smallest member determines it, even if that cannot be reached.
     pub(super) segment_len: u64,
     pub(super) members: Vec<MemberRecord>,
 }
 
-/// The last resilver.
+/// The state of the last resilver.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Scan {
     pub(super) started: u64,
@@ -73,19 +73,19 @@ pub(super) struct Scan {
     pub(super) total: u64,
 }
 
-/// What is recorded of a member.
+/// The record of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MemberRecord {
     pub(super) guid: u64,
-    /// Whether it takes part in what is written.
+    /// Whether the member is written to.
     pub(super) written: bool,
-    /// Whether somebody took it offline.
+    /// Whether a user took it offline.
     pub(super) offline: bool,
     /// The place of the member that this one replaces.
     pub(super) replaces: Option<usize>,
     /// The generation of the last publication that it is known to have.
     pub(super) generation: u64,
-    /// The generation of the last publication that was sent to it: it may have that one.
+    /// The generation of the last publication that was sent to it, which it may have.
     pub(super) sent: u64,
     /// The last txg before it was left out.
     pub(super) since: u64,
@@ -93,7 +93,7 @@ pub(super) struct MemberRecord {
     pub(super) errors: MemberErrors,
 }
 
-/// Counts of errors of a member.
+/// The error counts of a member.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct MemberErrors {
     pub(super) read: u32,
@@ -102,7 +102,7 @@ pub(super) struct MemberErrors {
 }
 
 impl Record {
-    /// The record, and the pool's uberblock behind it.
+    /// Encodes the record, followed by the pool's uberblock.
     pub(super) fn encode(&self, uberblock: &[u8]) -> Vec<u8> {
         let mut out = vec![0; HEAD_LEN];
         for member in &self.members {
@@ -124,8 +124,8 @@ impl Record {
         out
     }
 
-    /// The record before an uberblock, and that uberblock; one of before the store was mirrored has none. `None` for
-    /// what makes no sense.
+    /// Splits a publication into its record and the pool's uberblock. Publications from before the store was mirrored
+    /// have no record. `None` for invalid bytes.
     pub(super) fn decode(raw: &RawUberblock) -> Option<(Option<Self>, RawUberblock)> {
         let bytes = &raw.bytes;
         if bytes.get(OFF_MAGIC..OFF_VERSION) != Some(MAGIC) {
@@ -187,7 +187,7 @@ impl MemberRecord {
         }
     }
 
-    /// A member, and how long its record is.
+    /// Decodes a member. Also returns the length of its record.
     fn decode(bytes: &[u8]) -> Option<(Self, usize)> {
         let [flags, replaces] = codec::bytes_at(bytes, MEMBER_FLAGS)?;
         let count = usize::from(codec::u16_at(bytes, MEMBER_SEGMENTS)?);

@@ -1,9 +1,9 @@
-//! Bringing members up to date: segments that they lack are copied, beside whoever writes.
+//! The resilver: copying the segments that members lack, while the pool is written to.
 //!
-//! A member that is being brought up to date is written to like any other, but for the segments that it lacks. These
-//! are copied one by one, in the order of their ids; the last of each while nobody changes a segment, and from then on it is
-//! like the others' copy. What has been copied is noted with the next publication, so a resilver that dies goes on where
-//! that was.
+//! Writes also go to a member that is being brought up to date, except for the segments that it lacks. These are
+//! copied one by one, in the order of their ids. The last part of a segment is copied while no segment is changed.
+//! From then on, the segment is written to like the other copies. The next publication records what was copied, so
+//! that an interrupted resilver continues from there.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -13,14 +13,14 @@ use super::member::Member;
 use super::open::places;
 use crate::{ResilverStatus, Result, SegmentId, Store, StoreError};
 
-/// Bytes copied at a time.
+/// Bytes that are copied at a time.
 const CHUNK: u64 = 1 << 20;
-/// What members lack when the pool has been opened is brought at once if it is no more than so many bytes.
+/// If the members lack no more than these bytes when the pool is opened, they are copied at once.
 const SMALL: u64 = 32 << 20;
-/// Bytes between two publications of how far it is.
+/// Bytes between two publications of the progress.
 const STEP: u64 = 256 << 20;
 
-/// Copies bytes from the end that a segment has in `target`.
+/// Appends the bytes of `range` to a segment of `target`, whose end is the start of `range`.
 pub(super) fn copy_range(
     source: &dyn Store,
     target: &dyn Store,
@@ -38,23 +38,24 @@ pub(super) fn copy_range(
     Ok(())
 }
 
-/// What a segment that is to be copied is, for the members at hand.
+/// A segment that is to be copied, with its source and target.
 struct Copying<'a> {
     id: SegmentId,
     source: &'a dyn Store,
     target: &'a dyn Store,
-    /// Where it ends in the source, and whether it may grow.
+    /// The end in the source, and whether the segment may grow.
     end: u64,
     is_open: bool,
 }
 
 impl MirrorStore {
-    /// The last resilver, and whether there is something to do.
+    /// Returns the progress of the last resilver, and whether there is data to copy.
     #[must_use]
     pub fn resilver_status(&self) -> ResilverStatus {
         let scan = *self.scan.lock();
         let is_running = self.is_resilvering.load(Ordering::Acquire);
-        // It is asked, too, while somebody waits for a member, and somebody else for them.
+        // A recursive lock: this is also called while another thread waits for a member, and a third waits for the
+        // lock.
         let state = self.state.read_recursive();
         let is_due = state.members.iter().any(|member| member.active().is_some() && !member.is_whole());
         let (copied, total) = match is_running {
@@ -64,11 +65,13 @@ impl MirrorStore {
         ResilverStatus { is_running, is_due, started: scan.started, ended: scan.ended, copied, total }
     }
 
-    /// Brings all members that are there up to date; those that were to be replaced then go. `clock` gives seconds
-    /// since 1970, and `go_on` is asked after every piece, with its bytes, whether to go on. Gives how it stands.
+    /// Brings all members that can be reached up to date, then removes the members that they replace. `clock` returns
+    /// seconds since 1970. `go_on` is called after every piece with its length in bytes, and returns whether to
+    /// continue. Returns the progress at the end.
     ///
     /// # Errors
-    /// When nothing can be read or published; a member that cannot be written is left out. What was copied stays.
+    /// Errors of reading or publishing. A member that cannot be written is left out. Data that was copied stays
+    /// copied.
     pub fn resilver(
         &self,
         clock: &dyn Fn() -> u64,
@@ -89,7 +92,7 @@ impl MirrorStore {
             let mut scan = self.scan.lock();
             let goes_on = scan.started > 0 && scan.ended == 0;
             if !goes_on {
-                // What was brought when the pool was opened is part of it.
+                // The bytes that were copied when the pool was opened count too.
                 let before = if scan.started == 0 { scan.copied } else { 0 };
                 (scan.started, scan.ended, scan.copied) = (clock(), 0, before);
             }
@@ -109,7 +112,7 @@ impl MirrorStore {
         Ok(())
     }
 
-    /// As [`resilver`](Self::resilver), if there is little to do, and noted nowhere.
+    /// Copies what members lack if it is little, without recording a resilver.
     pub(super) fn catch_up(&self) -> Result<()> {
         let is_stale = self.state.read().members.iter().any(|m| m.active().is_some() && !m.is_whole());
         if !is_stale || self.lacking_bytes()? > SMALL {
@@ -141,7 +144,7 @@ impl MirrorStore {
         self.publish_again()
     }
 
-    /// Bytes that members that are written to lack.
+    /// The number of bytes that active members lack.
     fn lacking_bytes(&self) -> Result<u64> {
         let segments = self.segments()?;
         let state = self.state.read();
@@ -154,7 +157,7 @@ impl MirrorStore {
         Ok(bytes)
     }
 
-    /// Says whether it came to the end.
+    /// Copies to all members that lack data. Returns whether it finished.
     fn copy_lacking(&self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
         let targets = places(&self.state.read(), |member| member.active().is_some() && !member.is_whole());
         let mut since = 0;
@@ -183,7 +186,7 @@ impl MirrorStore {
             let Some(member) = state.members.get(place).filter(|member| member.active().is_some()) else {
                 continue;
             };
-            // Whatever is named and is no more.
+            // The remaining entries are of segments that no longer exist.
             let known = self.ids(&state)?;
             let mut lack = member.lack.lock();
             if !known.iter().any(|id| lack.now.lacks(*id)) {
@@ -204,7 +207,8 @@ impl MirrorStore {
         state.members.get(place).is_some_and(|member| member.active().is_some() && member.lacks(id))
     }
 
-    /// A target that fails is left out; a segment that is gone meanwhile is none of its concern.
+    /// Handles an error of a copy. A target that fails is left out. If the segment was deleted meanwhile, nothing is
+    /// done.
     fn failed_to_copy(&self, place: usize, id: SegmentId, error: StoreError) -> Result<()> {
         {
             let state = self.state.read();
@@ -213,7 +217,7 @@ impl MirrorStore {
             }
             let is_target = state.members.get(place).is_none_or(|member| member.active().is_none());
             if matches!(error, StoreError::NoAnswer { .. }) && !is_target {
-                // It was to be read from one that was given up.
+                // The source was given up, not the target.
                 return Ok(());
             }
             let outcome = super::state::Outcome { done: Vec::new(), failed: vec![(place, error)] };
@@ -225,8 +229,8 @@ impl MirrorStore {
         }
     }
 
-    /// Calls `act` with a segment, a member that has it whole, and the one that lacks it; `None` where one of them is no
-    /// more. `sealed` is where it ends if it is not open, where that is known.
+    /// Calls `act` with a segment, a source that has it completely, and the target that lacks it. Returns `None` when
+    /// one of them no longer exists. `sealed` is the end of a segment that is not open, if it is known.
     fn with_copies<T>(
         &self,
         place: usize,
@@ -250,7 +254,7 @@ impl MirrorStore {
         act(Copying { id, source, target, end, is_open }, member).map(Some)
     }
 
-    /// Says whether to go on.
+    /// Copies a segment. Returns whether to continue.
     fn copy_segment(&self, place: usize, id: SegmentId, tell: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
         let begun = self.with_copies(place, (id, None), |copying, member| {
             self.volatile.lock().note(id, 0);
@@ -267,7 +271,7 @@ impl MirrorStore {
         loop {
             let copied = self.with_copies(place, (id, Some(sealed)), |copying, _| {
                 let end = copying.end.min(at.saturating_add(CHUNK));
-                // The last of it is copied when nobody writes.
+                // The last part is copied while there are no writes.
                 if copying.end.saturating_sub(at) > CHUNK {
                     copy_range(copying.source, copying.target, copying.id, at..end)?;
                     return Ok(end - at);
@@ -298,7 +302,7 @@ impl MirrorStore {
         Ok(last.is_none_or(tell))
     }
 
-    /// Members that were to stay only until another had everything.
+    /// Removes members that were to stay only until their replacement had all data.
     fn drop_replaced(&self) -> Result<()> {
         let replaced: Vec<u64> = {
             let state = self.state.read();

@@ -1,4 +1,4 @@
-//! The members of a mirror together: who is written to, and who is left out when it fails.
+//! The state of all members of a mirror: which of them are written to, and which are left out after a failure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,22 +12,23 @@ use crate::{SegmentId, Store, StoreError, Unanswered};
 use super::member::{Lack, Member};
 use super::record::{Record, Scan};
 
-/// Everything that changes when a member comes or goes. Input and output are done with it shared; who changes it waits
-/// until they are done.
+/// The state that changes when a member is added or removed. I/O holds a shared lock on it, so a change waits until
+/// the I/O is done.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) members: Vec<Member>,
     pub(super) generation: u64,
-    /// Bytes that a segment may have.
+    /// The maximum length of a segment.
     pub(super) segment_len: u64,
 }
 
-/// Where segments ended that were appended to, or made, since the last sync: up to there every active member has them.
+/// The ends, at the last sync, of segments that have been appended to or created since. Every active member has the
+/// segments up to there.
 #[derive(Debug, Default)]
 pub(super) struct Volatile {
-    /// Since a sync last began.
+    /// Changes since the last sync began.
     now: BTreeMap<SegmentId, u64>,
-    /// Before that, if it is not through, or failed.
+    /// Changes before that, if the sync is still running or has failed.
     syncing: BTreeMap<SegmentId, u64>,
 }
 
@@ -69,25 +70,26 @@ impl State {
         Record { sequence, generation: self.generation, scan, segment_len: self.segment_len, members }
     }
 
-    /// Leaves out the member at `place` from now on. `txg` is the last that was published.
+    /// Leaves out the member at `place` from now on. `txg` is the last one that was published.
     pub(super) fn leave_out(&mut self, place: usize, volatile: &Volatile, next_id: u64, txg: u64) {
         let Some(member) = self.members.get_mut(place).filter(|member| member.written) else { return };
         member.written = false;
         member.failed.store(false, Ordering::Release);
         member.since = txg;
-        // What it was given since the last sync is not certain to be there.
+        // Data that was written since the last sync is not certain to be there.
         let mut missing = member.lack.get_mut().durable.clone();
         volatile.all().for_each(|(id, len)| missing.note(id, len));
         missing.begin(next_id);
         *member.lack.get_mut() = Lack::of(missing);
     }
 
-    /// Has a store of the mirror tell when it does not answer, and ask whether to go on without its answer.
+    /// Registers a member's store for giving up late answers.
     pub(super) fn attend(state: &Arc<RwLock<Self>>, guid: u64, store: &dyn Store) {
         let state = Arc::downgrade(state);
         store.give_up_if(Box::new(move |unanswered| {
             let Some(state) = state.upgrade() else { return unanswered.since >= unanswered.deadman };
-            // Whoever asks may have it for itself: while members come and go, or the mirror is opened.
+            // The lock may be held exclusively by the waiting thread itself: while members are added or removed, or
+            // the mirror is opened.
             match state.try_read_recursive() {
                 Some(state) => state.gives_up(guid, unanswered),
                 None => unanswered.since >= unanswered.deadman,
@@ -95,8 +97,8 @@ impl State {
         }));
     }
 
-    /// Whether a member that has not answered is given up: it is, after a while, if another that lacks nothing answers. From
-    /// then on it counts as one that failed.
+    /// Decides whether a member that has not answered is given up. It is, after the deadman time, if another member
+    /// answers and has all data. From then on it counts as failed.
     pub(super) fn gives_up(&self, guid: u64, unanswered: &Unanswered) -> bool {
         let is_over = unanswered.since >= unanswered.deadman;
         let Some(place) = self.place_of(guid) else { return is_over };
@@ -116,12 +118,12 @@ impl State {
         true
     }
 
-    /// Begins a generation: those who are left out do not take part in it.
+    /// Begins a generation. Members that are left out do not belong to it.
     pub(super) fn next_generation(&mut self, sequence: u64) {
         let mut bytes = Vec::new();
         bytes.extend_from_slice(&self.generation.to_le_bytes());
         bytes.extend_from_slice(&sequence.to_le_bytes());
-        // Members that go on without each other come to different numbers.
+        // The number depends on the members, so that members that continue separately get different numbers.
         for member in self.members.iter().filter(|member| member.written) {
             bytes.extend_from_slice(&member.guid.to_le_bytes());
         }
@@ -130,7 +132,7 @@ impl State {
     }
 }
 
-/// What came of an operation on some members, by their places.
+/// The outcome of an operation on several members, by their places.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) done: Vec<usize>,
@@ -138,7 +140,8 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Whether the members failed that the caller's mistake, or a lack of room, would make fail, and how.
+    /// Returns the error if the failure is not the fault of the members: the request was invalid, or there is no
+    /// space.
     pub(super) fn refusal(&mut self) -> Option<StoreError> {
         let is_full = |(_, error): &(usize, StoreError)| matches!(error, StoreError::Full { .. });
         let at = match self.failed.iter().position(is_full) {
@@ -149,7 +152,7 @@ impl Outcome {
         Some(self.failed.swap_remove(at).1)
     }
 
-    /// Counts the failures, and marks members that failed.
+    /// Counts the errors, and marks the members that failed.
     pub(super) fn mark(&self, state: &State) {
         for (place, error) in &self.failed {
             let Some(member) = state.members.get(*place) else { continue };
@@ -158,7 +161,7 @@ impl Outcome {
     }
 }
 
-/// Errors that tell of the caller's request and not of the store's health.
+/// Whether an error is about the caller's request, not about the health of the store.
 pub(super) fn is_refusal(error: &StoreError) -> bool {
     !matches!(error, StoreError::Io { .. } | StoreError::Poisoned { .. } | StoreError::NoAnswer { .. })
 }

@@ -20,7 +20,7 @@ fn absent(guid: u64) -> MirrorMember {
     MirrorMember { guid, path: PathBuf::from(format!("/{guid}")), store: Err("gone".to_owned()) }
 }
 
-/// As a pool opens it that needs all that is there.
+/// Opens a mirror like a pool that needs all existing data.
 fn assemble(members: Vec<MirrorMember>) -> Result<MirrorStore> {
     let mirror = MirrorStore::assemble(members, Access::ReadWrite)?;
     mirror.set_ends(&mirror.segments()?)?;
@@ -73,7 +73,7 @@ impl Harness for Real {
     fn reopen(&self, store: Box<dyn Store>) -> Option<Result<Box<dyn Store>>> {
         drop(store);
         let [directory, file] = self.paths();
-        // By one member or the other.
+        // Opened by one member and the other in turn.
         let location = if self.count.get().is_multiple_of(2) {
             Location::Directory(directory)
         } else {
@@ -88,7 +88,7 @@ fn a_directory_and_a_file_conform_together() {
     conformance::run(&Real { dir: TempDir::new().unwrap(), count: Default::default() });
 }
 
-/// Writes `len` bytes that tell where they are, and commits them.
+/// Writes `len` bytes that depend on their offset, and commits them.
 fn commit(mirror: &MirrorStore, txg: u64, id: u64, offset: u64, len: usize) -> Result<()> {
     mirror.append(SegmentId(id), offset, &bytes(id + offset, len))?;
     mirror.sync()?;
@@ -138,7 +138,7 @@ fn a_member_that_fails_is_left_out_and_brought_back() {
     commit(&mirror, 5, 2, 12288, 100).unwrap();
     assert_eq!(contents(&a), contents(&b));
     assert_eq!((newest(&a), newest(&b)), (5, 5));
-    // The last one that has everything is never left out.
+    // The last member that has all data is never left out.
     a.fail_after(0, FaultKind::Write);
     commit(&mirror, 6, 2, 12388, 100).unwrap();
     b.fail_after(0, FaultKind::Write);
@@ -166,7 +166,7 @@ fn an_older_member_never_wins_and_apart_is_refused() {
     commit(&mirror, 1, 1, 0, 4096).unwrap();
     drop(mirror);
     let (a0, b0) = (a.snapshot(), b.snapshot());
-    // Only the first is there.
+    // Only the first member can be reached.
     let mirror = assemble(vec![member(1, a0.clone()), absent(2)]).unwrap();
     mirror.reopen_segment(SegmentId(1), 4096).unwrap();
     commit(&mirror, 100, 1, 4096, 4096).unwrap();
@@ -174,7 +174,7 @@ fn an_older_member_never_wins_and_apart_is_refused() {
     assert_eq!(states(&mirror), [(MemberState::Online, false), (MemberState::Unavailable, true)]);
     drop(mirror);
     let a1 = a0.snapshot();
-    // The other comes back with what it had, and gets what it missed at once.
+    // The other member comes back with its old data, and what it missed is copied at once.
     for swapped in [false, true] {
         let (a, b) = (a1.snapshot(), b0.snapshot());
         let mut members = vec![member(1, a.clone()), member(2, b.clone())];
@@ -187,7 +187,7 @@ fn an_older_member_never_wins_and_apart_is_refused() {
         assert_eq!(contents(&a), contents(&b));
         assert_eq!(contents(&a)[0].1.len(), 12288);
     }
-    // Written to by itself, it is another pool.
+    // A member that was written to separately does not belong to the mirror any more.
     let b1 = b0.snapshot();
     let mirror = assemble(vec![absent(1), member(2, b1.clone())]).unwrap();
     mirror.publish(3, b"other").unwrap();
@@ -198,7 +198,7 @@ fn an_older_member_never_wins_and_apart_is_refused() {
         let error = MirrorStore::assemble(members, access).unwrap_err();
         assert!(matches!(error, StoreError::SplitBrain { .. }), "{error:?}");
     }
-    // Nor can it be brought online.
+    // It cannot be brought online either.
     let mirror = assemble(vec![member(1, a1.snapshot()), absent(2)]).unwrap();
     let error = mirror.online(2, "/2".into(), Box::new(b1.snapshot())).unwrap_err();
     assert!(matches!(error, StoreError::SplitBrain { .. }), "{error:?}");
@@ -219,19 +219,19 @@ fn one_that_lacks_something_is_no_pool_by_itself() {
     let b = mirror.state.read().members[1].store.as_ref().map(|store| store.segments().unwrap());
     assert_eq!(b.unwrap()[0].len, 4096);
     drop(mirror);
-    // One that holds nothing any more is given everything.
+    // A member that has lost everything gets all data.
     let (a, b) = (a.snapshot(), MemoryStore::new());
     let mirror = of(&[a.clone(), b.clone()]);
     assert_eq!(states(&mirror), [(MemberState::Online, false); 2]);
     assert_eq!(contents(&a), contents(&b));
-    // Offline stays offline when the pool is opened, and what it has is not read.
+    // An offline member stays offline when the pool is opened again, and is not read.
     mirror.offline(2).unwrap();
     drop(mirror);
     let mirror = of(&[a.snapshot(), b.snapshot()]);
     assert_eq!(states(&mirror)[1].0, MemberState::Offline);
     assert_eq!(mirror.copies(SegmentId(1), 0), [0]);
     drop(mirror);
-    // What lacks something is not opened alone.
+    // A member that lacks data cannot be opened alone.
     let mirror = of(&[a.clone(), MemoryStore::new()]);
     mirror.attach(member(3, MemoryStore::new()), None).unwrap();
     let c = mirror.state.read().members[2].store.as_ref().unwrap().uberblocks().unwrap();
@@ -254,7 +254,7 @@ fn new_members_get_everything_and_replaced_ones_go() {
     }
     mirror.attach(member(3, c.clone()), Some(2)).unwrap();
     assert_eq!(mirror.members()[2].replaces, Some(2));
-    // Interrupted, and then beside a writer.
+    // First the resilver is interrupted, then it runs while the pool is written to.
     let mut pieces = 0;
     let status = mirror
         .resilver(&|| 5, &mut |_| {
@@ -302,7 +302,7 @@ fn wrong_copies_are_found_and_put_right() {
     }
     assert_eq!(wrong, [1]);
     assert_eq!(contents(&b)[0].1, good);
-    // A whole segment lost is brought back by a resilver.
+    // A resilver restores a segment that was lost completely.
     b.delete_segment(SegmentId(1)).unwrap();
     mirror.rewrite_copy(1, SegmentId(1), 0, &good[..10]).unwrap();
     assert_eq!(mirror.copies(SegmentId(1), 0), [0]);
@@ -311,7 +311,7 @@ fn wrong_copies_are_found_and_put_right() {
     assert_eq!(contents(&a), contents(&b));
     mirror.settle().unwrap();
     assert_eq!(mirror.members()[1].checksum_errors, 1);
-    // Counts outlive the process.
+    // The counts are kept when the process ends.
     drop(mirror);
     let mirror = of(&[a.snapshot(), b.snapshot()]);
     assert_eq!(mirror.members()[1].checksum_errors, 1);
@@ -322,7 +322,7 @@ fn wrong_copies_are_found_and_put_right() {
 #[derive(Debug, Clone)]
 enum Step {
     Call(Call),
-    /// The next write of a member fails.
+    /// Makes the next write of a member fail.
     Fail(usize),
     Online(usize),
     Offline(usize),
@@ -342,7 +342,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Whatever fails and comes back, the mirror does what one store does that never fails.
+    /// Whatever fails and comes back, the mirror behaves like a single store that never fails.
     #[test]
     fn follows_the_model_while_members_come_and_go(steps in prop::collection::vec(step(), 1..80)) {
         let stores: Vec<FaultStore> = (1..4)
@@ -353,7 +353,7 @@ proptest! {
         };
         let mut mirror = make().unwrap();
         let mut model = MemoryStore::with_segment_capacity(1 << 40);
-        // Something must be published for a member's absence to be known after a restart.
+        // Only a publication records that a member is missing, so there must be one before a restart.
         for store in [&mirror as &dyn Store, &model] {
             store.publish(1000, b"first").unwrap();
         }
@@ -373,7 +373,7 @@ proptest! {
                     model = model.snapshot();
                 }
                 Step::Call(Call::Publish(txg, len)) => {
-                    // A mirror keeps part of an uberblock for itself.
+                    // A mirror uses part of the space of an uberblock itself.
                     let call = Call::Publish(*txg, if *len > UBERBLOCK_MAX { *len } else { len / 2 });
                     prop_assert_eq!(perform(&mirror, &call), perform(&model, &call));
                 }
@@ -422,14 +422,14 @@ proptest! {
     }
 }
 
-/// A crash at any moment, with different things lost on each member; then the same again, with one member missing.
+/// Crashes at any moment, with different losses on each member; then each image again with one member missing.
 #[test]
 fn what_was_acknowledged_outlives_a_crash_of_all() {
     let mut images = 0;
     for seed in 0..12u64 {
         let stores = [FaultStore::new(seed), FaultStore::new(seed + 100)];
         let mirror = assemble(vec![member(1, stores[0].clone()), member(2, stores[1].clone())]).unwrap();
-        // What a crash at that moment may leave, and what is acknowledged by then.
+        // Possible states after a crash at this moment, and the txg that was acknowledged before it.
         let mut cuts = Vec::new();
         let mut acknowledged = 0;
         let mut end = 0;
@@ -476,11 +476,12 @@ fn what_was_acknowledged_outlives_a_crash_of_all() {
         }
         drop(mirror);
         for pair in cuts.windows(2) {
-            // One member may be ahead of the other within an operation.
+            // Within an operation, one member may be ahead of the other.
             let [(a0, b0, acknowledged, _), (a1, b1, _, apart)] = pair else {
                 unreachable!("windows of two")
             };
-            // What takes several steps in each of the members cannot be done in one and not begun in the other.
+            // An operation with several steps on each member cannot be finished on one member before it starts on the
+            // other.
             let pairs = [(a0, b0), (a1, b0), (a0, b1)];
             for (a, b) in pairs.into_iter().take(if *apart { 3 } else { 1 }) {
                 for (left, right) in a.iter().flat_map(|left| b.iter().map(move |right| (left, right))) {
@@ -517,7 +518,7 @@ fn survives(a: &MemoryStore, b: &MemoryStore, acknowledged: u64) {
             assert_eq!(buf, bytes(first + offset, 8192), "copy {place} of segment {first} at {offset}");
         }
     }
-    // Either alone is as good.
+    // Each member alone has the same contents.
     drop(mirror);
     for (guid, store) in [(1, a), (2, b)] {
         let alone = assemble(vec![member(guid, store.snapshot()), absent(3 - guid)]).unwrap();
@@ -542,10 +543,10 @@ fn members_are_found_by_each_other() {
     }
     assert_eq!(crate::control_socket(&locations[0]), crate::control_socket(&locations[1]));
     drop(store);
-    // A new name goes to all.
+    // The new name is written to all members.
     crate::set_label(&locations[1], &PoolLabel { name: "dozer".to_owned(), guid: 77 }).unwrap();
     assert!(locations.iter().all(|location| label(location).unwrap().name == "dozer"));
-    // Moved together, they are found beside each other, and know their new places from then on.
+    // Members that were moved together are found next to each other. Then their new paths are recorded.
     std::fs::create_dir(at("new")).unwrap();
     let moved = [Location::Directory(at("new/a")), Location::File(at("new/b.img"))];
     for (from, to) in locations.iter().zip(&moved) {
@@ -558,7 +559,7 @@ fn members_are_found_by_each_other() {
         crate::mirror_paths(location).into_iter().collect()
     };
     assert!(paths(&moved[1]).iter().all(|path| path.starts_with(std::fs::canonicalize(at("new")).unwrap())));
-    // A label that has gone bad on one of them is put right from its copy.
+    // A label that is damaged on one member is repaired from its copy.
     flip(&at("new/a/label"), 100);
     flip(&at("new/b.img"), 70);
     let store = crate::open(&moved[0], Access::ReadWrite).unwrap();
@@ -566,12 +567,12 @@ fn members_are_found_by_each_other() {
     assert!(store.verify_own(true).unwrap() > 0);
     assert_eq!(store.verify_own(false).unwrap(), 0);
     drop(store);
-    // One that is lost is missing.
+    // A member that was deleted is missing.
     std::fs::remove_file(at("new/b.img")).unwrap();
     let store = crate::open(&moved[0], Access::ReadWrite).unwrap();
     let states: Vec<_> = store.mirror().unwrap().members().iter().map(|m| m.state).collect();
     assert!(states.contains(&MemberState::Unavailable) && states.contains(&MemberState::Online));
-    // Replaced by a blank, it is as before.
+    // It is replaced by a new store.
     let mirror = store.mirror().unwrap();
     let old = mirror.members().into_iter().find(|m| m.state == MemberState::Unavailable).unwrap();
     let new = Location::File(at("new/c.img"));
@@ -602,12 +603,12 @@ fn files_of_any_sizes_have_slots_of_one_length() {
         let made = (0..).map(|id| store.create_segment(SegmentId(1000 + id))).take_while(Result::is_ok);
         (made.count() as u64, total / store.segment_capacity())
     };
-    // What is said to fit does.
+    // All segments that the capacity promises can be created.
     assert_eq!(full(&*store), (15, 15));
     let mirror = store.mirror().unwrap();
     assert!(mirror.members().iter().all(|m| m.state == MemberState::Online));
     store.publish(1, b"one").unwrap();
-    // One that comes later has them, too.
+    // A member that is attached later gets them too.
     sized(&at("tight.img"), 64 << 20);
     for id in 0..15 {
         store.seal_segment(SegmentId(1000 + id)).unwrap();
@@ -656,7 +657,8 @@ fn of_segments_that_were_open_only_what_was_missed_is_brought() {
     mirror.create_segment(SegmentId(1)).unwrap();
     commit(&mirror, 1, 1, 0, len).unwrap();
     drop(mirror);
-    // While one is away, a segment grows and a small one is made, both open when the process ends; and an orphan.
+    // While one member is away, a segment grows and a small one is created. Both are open when the process ends.
+    // There is also an orphan.
     let mirror = both(Some(1));
     mirror.reopen_segment(SegmentId(1), len as u64).unwrap();
     mirror.create_segment(SegmentId(2)).unwrap();
@@ -709,7 +711,7 @@ fn a_publication_that_reached_only_who_is_gone_is_not_that_of_the_others() {
         };
         let mirror = both(&stores).unwrap();
         mirror.publish(1, b"one").unwrap();
-        // The power fails when one of them has it.
+        // The power fails when only one member has the publication.
         let before = stores[1 - gone].snapshot();
         mirror.publish(2, b"two").unwrap();
         drop(mirror);

@@ -1,4 +1,4 @@
-//! A member whose label cannot be read for a while does not answer.
+//! Tests with a member that does not answer: its label cannot be read for a while.
 
 use std::fs;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use crate::{CreateOptions, MemberState, MemberStatus, Mirror, PoolLabel, Segment
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// A mirror of two directories, closed.
+/// A closed mirror of two directories.
 struct Mirrored {
     dir: TempDir,
 }
@@ -31,7 +31,7 @@ impl Mirrored {
     }
 
     fn path(&self, member: &str) -> PathBuf {
-        // As it is told.
+        // The path as messages contain it.
         fs::canonicalize(self.dir.path().join(member)).unwrap()
     }
 
@@ -44,7 +44,7 @@ impl Mirrored {
         stalled::stall(self.path(member));
     }
 
-    /// Answers all that has been asked, and all that will be.
+    /// Lets the member answer all earlier and later requests.
     fn answer(&self, member: &str) {
         stalled::let_go(&self.path(member));
     }
@@ -54,7 +54,7 @@ fn status(store: &dyn Store, path: &Path) -> MemberStatus {
     store.mirror().unwrap().members().into_iter().find(|member| member.path == path).unwrap()
 }
 
-/// What was asked before may be under way still.
+/// Repeats `act`, because an earlier request may still be under way.
 fn patiently<T>(mut act: impl FnMut() -> Result<T>) -> T {
     let begun = Instant::now();
     loop {
@@ -82,7 +82,7 @@ fn who_does_not_answer_is_left_out_after_a_while_and_then_not_waited_for() {
         assert!(told.why.as_ref().is_some_and(|why| why.starts_with("cannot open: no answer for 3 s")));
         drop(store);
 
-        // Nor does the next wait, though nothing was written.
+        // The next opening does not wait either, although nothing was written.
         let begun = Instant::now();
         let store = mirrored.open(other, LONG).unwrap();
         assert!(begun.elapsed() < LONG / 3, "{:?}", begun.elapsed());
@@ -92,7 +92,7 @@ fn who_does_not_answer_is_left_out_after_a_while_and_then_not_waited_for() {
         store.sync().unwrap();
         store.publish(2, b"two").unwrap();
 
-        // Somebody else learns soon who has the pool.
+        // Another process learns quickly who the owner is.
         let begun = Instant::now();
         assert!(matches!(mirrored.open(other, LONG), Err(StoreError::Locked { .. })));
         assert!(begun.elapsed() < LONG / 3, "{:?}", begun.elapsed());
@@ -102,7 +102,7 @@ fn who_does_not_answer_is_left_out_after_a_while_and_then_not_waited_for() {
         patiently(|| mirror.online_again(told.guid));
         mirror.resilver(&|| 1, &mut |_| true).unwrap();
         drop(store);
-        // It has everything by itself.
+        // The member alone has all data.
         fs::remove_dir_all(mirrored.path(other)).unwrap();
         let store = patiently(|| mirrored.open(silent, LONG));
         let mut read = [0; 5000];
