@@ -13,9 +13,13 @@ setup:
 fmt:
     .ci/run fmt
 
-# Cycles between the modules of a crate.
+# cycles between the modules of a crate, and prose beyond 120 columns
 structure:
     .ci/run structure
+
+# documentation of the crates, without a broken link
+doc:
+    .ci/run doc
 
 clippy:
     .ci/run clippy

@@ -43,7 +43,7 @@ pub struct Keydata {
     pub suite: Suite,
     /// Guid of the key: the same in all snapshots and clones of a dataset.
     pub guid: u64,
-    /// The encrypted master key, with length [`MAX_KEY_LEN`] whatever the suite.
+    /// The encrypted master key, with length `MAX_KEY_LEN` whatever the suite.
     pub master_key: [u8; MAX_KEY_LEN],
     /// The encrypted key of HMACs.
     pub hmac_key: [u8; HMAC_KEY_LEN],

@@ -172,7 +172,7 @@ impl Mount {
         &self.vfs
     }
 
-    /// Unmounts it. What was written is durable only when [`Mount::wait`] returns.
+    /// Unmounts it. What was written is durable only when [`Mount::wait_for`] returns `true`.
     ///
     /// # Errors
     /// [`MountError::Busy`] while it is in use, unless forced: then it goes as soon as it is not.

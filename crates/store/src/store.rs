@@ -159,7 +159,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// `Io`, `Poisoned`.
     fn delete_segment(&self, id: SegmentId) -> Result<()>;
 
-    /// Publishes the uberblock of `txg`, atomically and durably. At least the last [`UBERBLOCK_RING`] uberblocks stay
+    /// Publishes the uberblock of `txg`, atomically and durably. At least the last [`UBERBLOCK_RING`](crate::UBERBLOCK_RING) uberblocks stay
     /// readable. Everything that the uberblock refers to must have been synced before.
     ///
     /// # Errors

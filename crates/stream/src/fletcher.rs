@@ -6,7 +6,7 @@
 //! SIMD computes the sums of a block from zero in several lanes. Lane *l* of *L* takes every *L*-th word. Then the
 //! lanes are combined: the weight of a word in `b`, `c`, `d` is a polynomial of its distance from the end. In a lane
 //! that distance is `L·k - l`. The sums of the whole are therefore fixed linear combinations of the sums of the lanes
-//! ([`LaneWeights`]).
+//! (`LaneWeights`).
 
 mod simd;
 

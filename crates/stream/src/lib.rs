@@ -3,7 +3,7 @@
 //! What `zfs send` writes is a sequence of [`Record`]s, each followed by its payload. A [`Reader`] takes such a
 //! stream apart, verifies every checksum and every rule that can be checked without a pool, and hands out records
 //! whose payloads are known to be intact; a [`Writer`] makes a stream from records, byte for byte as OpenZFS would.
-//! [`verify`] does a reader's work without keeping anything.
+//! [`verify()`] does a reader's work without keeping anything.
 //!
 //! ```
 //! use snowmelt_stream::{Begin, BeginFlags, End, Features, HeaderType, Reader, Record, ToName, Writer};

@@ -1,7 +1,7 @@
 //! The head of a dataset, open for writing: the equivalent of ZFS's DMU.
 //!
 //! Changes collect in memory, in a layer above the objset tree, and are written to the tree before each commit
-//! ([`Writeback`](snowmelt_pool::Writeback)). A block that is written a hundred times in a txg is compressed, hashed
+//! ([`Writeback`]). A block that is written a hundred times in a txg is compressed, hashed
 //! and stored once. All changes of one transaction are in the same txg.
 
 mod allocate;

@@ -1,6 +1,6 @@
 //! ZFS's dataset properties: names, types, values and texts.
 //!
-//! This module does no I/O. It contains the table of properties ([`table`]), the parser for values typed by users
+//! This module does no I/O. It contains the table of properties (`table`), the parser for values typed by users
 //! ([`Property::parse`]), the check of values from streams ([`Property::check`]), and the texts that `zfs get` and `zfs
 //! list` print ([`Property::format`]). The layer above decides which value a dataset has, and where it comes from.
 //!

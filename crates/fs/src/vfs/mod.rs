@@ -2,7 +2,7 @@
 //!
 //! Files are identified by inode numbers. In the dataset's head these are object numbers, as in ZFS, so they stay the
 //! same after remounts, rollback and replication. Snapshots are below `.zfs/snapshot` and have other numbers
-//! ([`ino`](self::ino)).
+//! ([`ino`]).
 //!
 //! Rollback and receive may replace the whole content of a mounted head. An operation that is affected is repeated on
 //! the new content. An inode that was another file before becomes stale ([`VfsError::Stale`]). Callers that cache

@@ -1,7 +1,7 @@
 //! The ZFS attribute processor (ZAP): maps from names to small arrays of integers, stored in an object.
 //!
-//! A *micro* ZAP is a single block of fixed slots for short names and single 64-bit values ([`micro`]). A *fat* ZAP is
-//! an extendible hash table of leaf blocks ([`fat`], [`leaf`]). Directories, the master node, SA registries and the
+//! A *micro* ZAP is a single block of fixed slots for short names and single 64-bit values (`micro`). A *fat* ZAP is
+//! an extendible hash table of leaf blocks (`fat`, `leaf`). Directories, the master node, SA registries and the
 //! delete queue are ZAPs. Sources: `include/sys/zap_impl.h`, `zap_leaf.h` and `module/zfs/zap*.c` of OpenZFS 2.3.
 //!
 //! Entries are listed in the order of (hash, collision differentiator). This order is stable. A [`Cursor`] kept from
