@@ -1,4 +1,4 @@
-//! `snowmelt index`.
+//! Making, updating and watching indexes with `snowmelt index`.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

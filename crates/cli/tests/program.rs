@@ -1,4 +1,4 @@
-//! Help, completions and man pages.
+//! Tests of help, completions and man pages.
 
 mod common;
 

@@ -133,7 +133,7 @@ fn old_versions_have_their_ways() {
         fs::write(source.join("new"), "newer").unwrap();
         push(&["--append"]);
         assert_eq!(fs::read(restored(&scratch, "tank/m").join(format!("{version}/new"))).unwrap(), b"newer");
-        // The server says nothing about files that the client may not read.
+        // A file that the client may not read is skipped, and the push continues.
         fs::write(source.join("a/secret"), "secret").unwrap();
         fs::set_permissions(source.join("a/secret"), fs::Permissions::from_mode(0o600)).unwrap();
         fs::write(source.join("a-b/y.o"), "changed").unwrap();

@@ -184,7 +184,7 @@ impl Verifier {
         self.remembers = remembers;
     }
 
-    /// What was authenticated so far.
+    /// Counts of what was authenticated so far.
     #[must_use]
     pub fn done(&self) -> Authenticated {
         self.done

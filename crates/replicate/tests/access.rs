@@ -234,7 +234,7 @@ fn what_a_client_can_pile_up_is_limited() {
         1
     );
     assert_eq!(made(&|at| Action::Hold { tag: format!("t{at}"), snapshot: vol("@1".into()) }), 2);
-    // The last of these would also need a parent that does not exist.
+    // Each of these needs one dataset more than the one before.
     assert_eq!(
         made(&|at| Action::CreateParents {
             name: "tank/a/b/c/d/e".split('/').take(3 + at).collect::<Vec<_>>().join("/")

@@ -19,7 +19,7 @@ use snowmelt_stream::record::{Record, ToName};
 use snowmelt_stream::token::ResumeToken;
 use snowmelt_stream::writer::Writer;
 
-/// The dataset that the client can reach. The others are out of its reach.
+/// The dataset that the client can reach, and one that it cannot.
 const OWN: &str = "back/own";
 const OTHER: &str = "back/other";
 /// Number of requests in one session.

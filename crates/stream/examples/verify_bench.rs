@@ -1,7 +1,7 @@
 //! How fast a stream file is verified: `cargo run --release -p snowmelt-stream --example verify_bench -- FILE [TIMES]`.
 //!
-//! Prints the throughput of verifying the file as it comes from the page cache, of verifying it from memory, of
-//! reading it without looking at it, and of fletcher-4 alone over a buffer that fits the L2 cache.
+//! Prints the throughput of verifying the file from the page cache, of verifying it from memory, of reading it without
+//! verifying, and of fletcher-4 alone over a buffer that fits into the L2 cache.
 
 #![allow(clippy::print_stdout)]
 

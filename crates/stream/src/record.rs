@@ -36,7 +36,7 @@ pub enum Record {
     Redact(Redact),
 }
 
-/// What follows a BEGIN record (`drr_headertype_t`).
+/// The kind of records after a BEGIN record (`drr_headertype_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HeaderType {
     /// The records of one snapshot.

@@ -175,7 +175,7 @@ impl<W: IoWrite> Writer<W> {
         self.grammar.finished()
     }
 
-    /// Writes what is buffered, and flushes the sink.
+    /// Writes the buffered bytes, and flushes the sink.
     ///
     /// # Errors
     /// The sink failed.

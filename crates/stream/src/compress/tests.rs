@@ -1,3 +1,5 @@
+//! Tests of compression.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -159,7 +161,7 @@ proptest! {
     #[test]
     fn another_length_is_refused(block in block(), more in any::<bool>()) {
         let mut packed = Vec::new();
-        // The others cannot tell: LZJB and ZLE end when the block is full.
+        // LZJB and ZLE cannot notice this, because they end when the block is full.
         for algorithm in [Compression::Lz4, Compression::Zstd, Compression::Gzip(6)] {
             if block.is_empty() || compress(algorithm, 0, &block, &mut packed).is_none() {
                 continue;

@@ -1,3 +1,5 @@
+//! Tests of filters.
+
 use super::*;
 use crate::byte_order::ByteOrder;
 use crate::compress::{Compression, ZSTD_LEVEL_DEFAULT, compress, decompress, pad_to_sector};

@@ -1,3 +1,5 @@
+//! Tests of fletcher-4.
+
 use proptest::prelude::*;
 
 use super::*;

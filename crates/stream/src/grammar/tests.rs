@@ -1,3 +1,5 @@
+//! Tests of the order of records.
+
 use super::*;
 use crate::features::Features;
 use crate::record::{BeginFlags, End, FreeObjects, Object, ObjectRange, Spill, ToName, Write};

@@ -1,3 +1,5 @@
+//! Tests of name-value lists.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -65,7 +65,7 @@ impl<R: Read> Source<R> {
         Ok(header)
     }
 
-    /// Reads `len` bytes into `out`, replacing what it held.
+    /// Reads `len` bytes into `out`, replacing its contents.
     pub(super) fn payload(
         &mut self,
         len: u64,

@@ -1,3 +1,5 @@
+//! Tests of the reader.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests of resume tokens.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests of the rules for single records.
+
 use super::*;
 use crate::record::{Crypt, Redact, ToName};
 

@@ -1,3 +1,5 @@
+//! Tests of the writer.
+
 use super::*;
 use crate::error::Violation;
 use crate::features::Features;
