@@ -1,6 +1,7 @@
 #!/bin/sh
-# Fuzzes every target, or those named, for FUZZ_SECONDS each (60 unless set), FUZZ_JOBS at a time (1 unless set).
-# Needs nightly Rust and cargo-fuzz. A crash leaves its input in fuzz/artifacts, prints the end of its log, and fails.
+# Fuzzes every target, or the named ones, for FUZZ_SECONDS each (default 60), FUZZ_JOBS at a time (default 1).
+# Needs nightly Rust and cargo-fuzz. After a crash, its input is in fuzz/artifacts, the end of its log is printed, and
+# the script fails.
 # usage: fuzz/run.sh [TARGET...]
 #        fuzz/run.sh --build        only compiles them
 set -eu

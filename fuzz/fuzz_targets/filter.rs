@@ -1,7 +1,7 @@
 //! A stream of arbitrary records through every filter: no panic, and a complete output is a valid stream.
 //!
 //! As in `stream_reader`, the input is a list of records. The target adds a BEGIN before them and an END with a valid
-//! checksum after them. The first bytes of the input choose features and the block that the filter is told.
+//! checksum after them. The first bytes of the input choose features and the block that the filter works on.
 
 #![no_main]
 
