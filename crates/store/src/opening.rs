@@ -1,4 +1,4 @@
-//! Making, opening and naming a pool's store: one store, or a mirror of several.
+//! Creating, opening and naming the store of a pool, which is a single store or a mirror.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::single::{create_single, no_member, open_member, set_label_single, who
 use crate::store::Store;
 use crate::{mirror, runtime};
 
-/// Where the owner of the pool at `location` listens, for those who find it locked.
+/// The control socket on which the owner of the pool at `location` listens, for callers that find the pool locked.
 #[must_use]
 pub fn control_socket(location: &Location) -> Option<PathBuf> {
     if let Location::Object(object) = location {
@@ -26,20 +26,20 @@ pub fn control_socket(location: &Location) -> Option<PathBuf> {
     }
 }
 
-/// Makes a pool at `location` and opens it for writing.
+/// Creates a pool at `location` and opens it for writing.
 ///
 /// # Errors
-/// `Foreign` when something else is there and `force` is not set; `Locked` when it is a pool in use; `Invalid` for a
-/// size or name that cannot be; `Io`, `Full`.
+/// `Foreign` when other data is there and `force` is not set; `Locked` when it is a pool in use; `Invalid` for an
+/// invalid size or name; `Io`, `Full`.
 pub fn create(location: &Location, options: &CreateOptions) -> Result<Box<dyn Store>> {
     Ok(Box::new(DeadmanStore::new(create_single(location, options)?)))
 }
 
-/// Makes a mirrored pool, with a member at each of `locations`, and opens it for writing. Files that are made get the size
-/// that the options say.
+/// Creates a mirrored pool, with a member at each of `locations`, and opens it for writing. New files get the size of
+/// the options.
 ///
 /// # Errors
-/// As [`create`], of any of them; `Invalid` for too few, too many, or one twice.
+/// The same as [`create`] for any of them; `Invalid` for too few or too many members, or for a duplicate.
 pub fn create_mirror(locations: &[Location], options: &CreateOptions) -> Result<Box<dyn Store>> {
     if let Some(Location::Object(object)) = locations.iter().find(|at| matches!(at, Location::Object(_))) {
         return Err(no_member(object));
@@ -47,11 +47,11 @@ pub fn create_mirror(locations: &[Location], options: &CreateOptions) -> Result<
     mirror::create(locations, options)
 }
 
-/// Opens the pool at `location`; if that is a member of a mirror, together with the others.
+/// Opens the pool at `location`. If that is a member of a mirror, the other members are opened too.
 ///
 /// # Errors
-/// `NotAPool`; `Locked` when another process owns it and `access` is `ReadWrite`; `Io`. Of a mirror `Incomplete`,
-/// `SplitBrain`.
+/// `NotAPool`; `Locked` when another process owns it and `access` is `ReadWrite`; `Io`. For a mirror also
+/// `Incomplete`, `SplitBrain`.
 pub fn open(location: &Location, access: Access) -> Result<Box<dyn Store>> {
     if let Location::ReadOnly(location) = location {
         return open(location, Access::ReadOnly);
@@ -62,7 +62,7 @@ pub fn open(location: &Location, access: Access) -> Result<Box<dyn Store>> {
     }
 }
 
-/// The label of the pool at `location`, without opening it or taking a lock.
+/// Reads the label of the pool at `location`, without opening the pool or taking a lock.
 ///
 /// # Errors
 /// `NotAPool`, `Io`.
@@ -75,10 +75,10 @@ pub fn label(location: &Location) -> Result<PoolLabel> {
     }
 }
 
-/// Gives the pool at `location`, which nobody may own at this moment, another name.
+/// Renames the pool at `location`. The pool must have no owner at this moment.
 ///
 /// # Errors
-/// `Invalid` when the guid is not that of the pool; else as [`open`].
+/// `Invalid` when the guid is not that of the pool; also the errors of [`open`].
 pub fn set_label(location: &Location, label: &PoolLabel) -> Result<()> {
     match whole_label(location) {
         Ok(old) if old.mirror.is_some() => mirror::set_label(location, &old, label),
@@ -86,7 +86,7 @@ pub fn set_label(location: &Location, label: &PoolLabel) -> Result<()> {
     }
 }
 
-/// Where the members of the mirrored pool at `location` are, or were last seen; nothing if it is not mirrored.
+/// The paths, or last known paths, of the members of the mirrored pool at `location`. Empty if it is not mirrored.
 #[must_use]
 pub fn mirror_paths(location: &Location) -> Vec<PathBuf> {
     let mirror = whole_label(location).ok().and_then(|label| label.mirror);

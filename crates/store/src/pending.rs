@@ -1,4 +1,4 @@
-//! A question to a device that may not answer: a call of the system cannot be given up, but who waits for it can go on.
+//! Calls to a device that may hang. A system call cannot be cancelled, but the caller can stop waiting for it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// How long a device may be silent before others are asked in its place.
+/// How long a device may be silent before other devices are asked instead.
 pub const QUIET: Duration = Duration::from_millis(250);
 
-/// What was asked, in a thread of its own. An answer that comes when nobody waits any more is dropped.
+/// A call that runs in its own thread. Its result is dropped if the caller no longer waits.
 #[derive(Debug)]
 pub struct Pending<T> {
     answer: Receiver<T>,
@@ -18,48 +18,48 @@ pub struct Pending<T> {
 }
 
 impl<T: Send + 'static> Pending<T> {
-    /// Begins `work`.
+    /// Starts `work`.
     pub fn ask(work: impl FnOnce() -> T + Send + 'static) -> Self {
         let (tell, answer) = mpsc::sync_channel(1);
         let begun = Instant::now();
         let job = Arc::new(Mutex::new(Some(move || {
-            // Nobody may be waiting any more.
+            // Sending fails when the caller no longer waits.
             let _ = tell.send(work());
         })));
         let there = job.clone();
         let run = move || take(&there).into_iter().for_each(|job| job());
         if std::thread::Builder::new().name("asking".to_owned()).spawn(run).is_err() {
-            // Without threads there is no bound to the waiting.
+            // If no thread can be started, the call runs here, without a time limit.
             take(&job).into_iter().for_each(|job| job());
         }
         Self { answer, begun }
     }
 
-    /// The answer, if it comes before so much time has passed since it was asked for. It is given once.
+    /// Returns the result if it arrives before `wait` has passed since the start. The result is returned only once.
     pub fn within(&self, wait: Duration) -> Option<T> {
         self.answer.recv_timeout(wait.saturating_sub(self.begun.elapsed())).ok()
     }
 
-    /// How long ago it was asked for.
+    /// The time since the start.
     #[must_use]
     pub fn since(&self) -> Duration {
         self.begun.elapsed()
     }
 }
 
-/// Not to be held while it is done.
+/// A function of its own, so that the lock is not held while the job runs.
 fn take<T>(job: &Mutex<Option<T>>) -> Option<T> {
     job.lock().take()
 }
 
-/// Whether there is something at a path; nothing is known if it does not answer [soon](QUIET).
+/// Whether a path exists; `None` if there is no answer within [`QUIET`].
 #[must_use]
 pub fn exists(path: &Path) -> Option<bool> {
     let path = path.to_owned();
     Pending::ask(move || path.exists()).within(QUIET)
 }
 
-/// The path without symbolic links; as it is given, if there is nothing or it does not answer [soon](QUIET).
+/// The path without symbolic links. Returned unchanged if it does not exist or there is no answer within [`QUIET`].
 #[must_use]
 pub fn canonical(path: &Path) -> PathBuf {
     let asked = path.to_owned();

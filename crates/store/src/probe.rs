@@ -1,7 +1,7 @@
-//! Recognises what a file or device holds already, before a pool overwrites it.
+//! Recognising what a file or device contains, before a pool overwrites it.
 //!
-//! Magic numbers from the documentation of each format: the kernel's `include/uapi/linux/magic.h` and on-disk format
-//! headers, OpenZFS `include/sys/uberblock_impl.h`, the UEFI and LUKS specifications, lvm2's `label.h`.
+//! The magic numbers are from the documentation of each format: the kernel's `include/uapi/linux/magic.h` and on-disk
+//! format headers, OpenZFS `include/sys/uberblock_impl.h`, the UEFI and LUKS specifications, lvm2's `label.h`.
 
 use std::fs::File;
 use std::io;
@@ -9,10 +9,10 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 
 use crate::label;
 
-/// How much is looked at. The first ZFS label, with its uberblocks, ends at 256 KiB.
+/// How many bytes are examined. The first ZFS label, with its uberblocks, ends at 256 KiB.
 const PROBE_LEN: usize = 1 << 20;
 
-/// Something to recognise: bytes at an offset.
+/// A format that is recognised by bytes at an offset.
 struct Magic {
     offset: usize,
     bytes: &'static [u8],
@@ -47,10 +47,10 @@ const MAGICS: &[Magic] = &[
     magic(4096 + 24, &[0xc6, 0x85, 0x73, 0xf6, 0x66, 0xce, 0x90, 0xa9], "a bcachefs file system"),
 ];
 
-/// What `file` holds, in words that follow "it holds"; `None` when nothing was recognised.
+/// Returns a text that follows "it holds"; `None` when nothing was recognised.
 ///
-/// A regular file that is not blank is somebody's data even when it is not recognised; unrecognised bytes on a device
-/// are what every used disk has.
+/// A regular file with unknown contents that are not blank counts as data. On a device, unknown contents do not
+/// count, because every used disk has them.
 pub(crate) fn contents(file: &File) -> io::Result<Option<String>> {
     let head = read_head(file)?;
     if let Some(what) = recognise(&head) {
@@ -93,7 +93,7 @@ fn recognise(head: &[u8]) -> Option<String> {
 }
 
 fn snowmelt_pool(head: &[u8]) -> Option<String> {
-    // Either copy: the first may be what was overwritten.
+    // Examine both copies of the label: the first one may be overwritten.
     let copies = [0, 960 << 10];
     copies.into_iter().find_map(|offset| {
         let page = head.get(offset..offset + label::LABEL_LEN)?;
@@ -107,7 +107,7 @@ fn snowmelt_pool(head: &[u8]) -> Option<String> {
     })
 }
 
-/// An uberblock in the first label's ring (128 to 256 KiB), in either byte order.
+/// Whether the ring of the first label (128 to 256 KiB) has a ZFS uberblock, in either byte order.
 fn is_zfs(head: &[u8]) -> bool {
     const UBERBLOCK_MAGIC: u64 = 0x00ba_b10c;
     let ring = head.get(128 << 10..256 << 10).unwrap_or_default();
@@ -116,15 +116,15 @@ fn is_zfs(head: &[u8]) -> bool {
     })
 }
 
-/// A label in one of the first four sectors.
+/// Whether one of the first four sectors has an LVM label.
 fn is_lvm(head: &[u8]) -> bool {
     head.chunks_exact(512)
         .take(4)
         .any(|sector| sector.starts_with(b"LABELONE") && sector.get(24..32) == Some(b"LVM2 001"))
 }
 
-/// The boot signature, and at least one entry in use with a boot flag that makes sense. The signature alone is found
-/// in boot sectors of all kinds.
+/// Whether there is an MBR: the boot signature, valid boot flags, and at least one entry in use. The signature alone
+/// is found in boot sectors of all kinds.
 fn is_mbr(head: &[u8]) -> bool {
     let Some(entries) = head.get(446..510) else { return false };
     head.get(510..512) == Some(&[0x55, 0xaa])
@@ -195,7 +195,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(16 << 20).unwrap();
         let made = std::process::Command::new("/sbin/mkfs.ext4").arg("-q").arg(file.path()).status();
-        // Where there is no mkfs the table test above has to do.
+        // Without mkfs, only the table test above covers this.
         if made.is_ok_and(|status| status.success()) {
             assert!(contents(file.as_file()).unwrap().unwrap().contains("ext4"));
         }

@@ -1,4 +1,4 @@
-//! The uberblock ring: a fixed area in which each publication takes the slot after the last one.
+//! The uberblock ring: a fixed area in which each publication is written to the next slot.
 //!
 //! Format and crash argument: `docs/format/store.md`, "The uberblock ring".
 
@@ -9,11 +9,11 @@ use std::os::unix::fs::FileExt;
 use crate::codec::{self, SUM_LEN};
 use crate::{RawUberblock, UBERBLOCK_MAX, UBERBLOCK_RING};
 
-/// Twice what must stay readable, so that the slot being overwritten is never one of those.
+/// Twice the number of uberblocks that must stay readable, so that the slot being overwritten is not one of those.
 pub(crate) const SLOTS: u64 = 64;
-/// Two pages: no two slots share a sector, and an uberblock of full length fits with its frame.
+/// Two pages. Slots do not share sectors, and an uberblock of maximum length fits with its header.
 pub(crate) const SLOT_LEN: usize = 8192;
-/// Bytes the whole ring takes.
+/// Length of the ring in bytes.
 pub(crate) const RING_LEN: u64 = SLOTS * SLOT_LEN as u64;
 
 const MAGIC: &[u8; 8] = b"SNOWUBER";
@@ -31,33 +31,33 @@ const OFF_CONTENTS: usize = OFF_SUM + SUM_LEN;
 const _: () = assert!(OFF_CONTENTS + UBERBLOCK_MAX <= SLOT_LEN);
 const _: () = assert!(SLOTS > UBERBLOCK_RING as u64);
 
-/// Where the ring of one store is and which slot comes next. Not synchronised: the store holds it in a mutex.
+/// The position of a store's ring, and the next slot. Not synchronised: the store keeps it in a mutex.
 #[derive(Debug)]
 pub(crate) struct Ring {
     base: u64,
     guid: u64,
-    /// Sequence number of the next publication; its slot is this modulo [`SLOTS`].
+    /// Sequence number of the next publication. Its slot is this number modulo [`SLOTS`].
     next: u64,
 }
 
-/// One valid slot.
+/// A valid slot.
 struct Frame {
     seq: u64,
     uberblock: RawUberblock,
 }
 
 impl Ring {
-    /// A ring at `base` bytes into `file`, going on after the newest frame that can be read.
+    /// Opens the ring at offset `base` of `file`. The next publication follows the newest readable one.
     pub(crate) fn open(file: &File, base: u64, guid: u64) -> io::Result<Self> {
         let newest = frames(file, base, guid)?.iter().map(|f| f.seq).max();
-        // A sequence number at the end of its range can only be forged; starting over is as good as anything.
+        // Only a forged sequence number can be the maximum. Then the numbers start again at 0.
         let next = newest.map_or(0, |seq| seq.wrapping_add(1));
         Ok(Self { base, guid, next })
     }
 
-    /// Writes and makes durable the uberblock of `txg`.
+    /// Writes the uberblock of `txg` and makes it durable.
     ///
-    /// After an error nothing may be published any more: the slot may hold the uberblock or not.
+    /// After an error, nothing more may be published, because the slot may contain the uberblock or not.
     pub(crate) fn publish(&mut self, file: &File, txg: u64, contents: &[u8]) -> io::Result<()> {
         let slot = encode(self.next, txg, self.guid, contents);
         file.write_all_at(&slot, self.base + (self.next % SLOTS) * SLOT_LEN as u64)?;
@@ -66,8 +66,8 @@ impl Ring {
         Ok(())
     }
 
-    /// The readable ones of the last [`UBERBLOCK_RING`] uberblocks, last published last; only the last one of each
-    /// txg. Older ones may still be in the ring, but the pool counts on nobody going back to them.
+    /// Returns the readable ones of the last [`UBERBLOCK_RING`] uberblocks in the order of publication. Only the last
+    /// one of each txg is returned. The ring may contain older ones, but the pool relies on them not being used.
     pub(crate) fn read(&self, file: &File) -> io::Result<Vec<RawUberblock>> {
         let mut frames = frames(file, self.base, self.guid)?;
         frames.sort_by_key(|f| std::cmp::Reverse(f.seq));
@@ -93,7 +93,7 @@ fn encode(seq: u64, txg: u64, guid: u64, contents: &[u8]) -> Vec<u8> {
     slot
 }
 
-/// `None` for anything but a whole frame of the pool `guid`.
+/// Decodes a slot. `None` unless it is a complete uberblock of the pool `guid`.
 fn decode(slot: &[u8], guid: u64) -> Option<Frame> {
     if slot.get(OFF_MAGIC..OFF_VERSION)? != MAGIC
         || codec::u32_at(slot, OFF_VERSION)? != VERSION
@@ -113,7 +113,7 @@ fn decode(slot: &[u8], guid: u64) -> Option<Frame> {
     })
 }
 
-/// Reads slot by slot, so that one bad sector costs one uberblock only.
+/// Reads slot by slot, so that a bad sector makes only one uberblock unreadable.
 fn frames(file: &File, base: u64, guid: u64) -> io::Result<Vec<Frame>> {
     let mut slot = vec![0; SLOT_LEN];
     let mut found = Vec::new();

@@ -1,8 +1,9 @@
-//! Where the owner's control socket lives.
+//! The path of the owner's control socket.
 //!
-//! Owner and callers are different processes that have only the pool's path in common, so the place follows from that
-//! path: inside a directory pool, beside a pool in a regular file. Where that is impossible (a block device; a path
-//! longer than a socket address holds) it is a hash of the path in a directory that only the user can enter.
+//! Owner and callers are different processes that share only the path of the pool, so the path of the socket depends
+//! on that path. The socket is inside a pool in a directory, and next to a pool in a regular file. This is not
+//! possible for a block device or for a path longer than a socket address. Then the name is a hash of the path, in a
+//! directory that only the user can enter.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
@@ -10,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use crate::codec;
 
-/// The longest path that fits `sockaddr_un.sun_path` with its NUL (unix(7)).
+/// The maximum length of a path in `sockaddr_un.sun_path` with its NUL (unix(7)).
 const SOCKET_PATH_MAX: usize = 107;
 
-/// The socket's name inside a directory pool.
+/// The name of the socket in a pool's directory.
 const SOCKET_NAME: &str = "control.sock";
 
 /// The socket for the pool at `path`, which must be absolute and without symbolic links.
@@ -34,12 +35,12 @@ pub(crate) fn control_socket(path: &Path) -> Option<PathBuf> {
     }
 }
 
-/// The same for a pool that is at no path, by what tells it from all others.
+/// The socket for a pool without a path. `place` identifies the pool.
 pub(crate) fn of_place(place: &Path) -> Option<PathBuf> {
     hashed(place.as_os_str().as_bytes())
 }
 
-/// The socket for a pool that is mirrored, which has several paths.
+/// The socket for a mirrored pool, which has several paths.
 pub(crate) fn mirror_socket(guid: u64) -> Option<PathBuf> {
     hashed(format!("mirror {guid:016x}").as_bytes())
 }
@@ -51,16 +52,17 @@ fn hashed(what: &[u8]) -> Option<PathBuf> {
     Some(directory.join(format!("{prefix}{name}.sock")))
 }
 
-/// A directory that only this user can enter, and what the names of our files in it begin with. Owner and callers must
-/// come to the same one, so it depends on little but the user.
+/// Returns a directory that only this user can enter, and the prefix of file names in it. Owner and callers must get
+/// the same result, so it depends on little except the user.
 fn private_directory() -> Option<(PathBuf, &'static str)> {
     let uid = rustix::process::geteuid().as_raw();
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     choose(uid, Path::new("/run"), Path::new("/tmp"), home.as_deref())
 }
 
-/// The first that is private: root's own below `run`, or what the system makes there for a user who is logged in; one below
-/// `tmp`, unless another user has made it first; one below the home directory.
+/// Returns the first private directory: for root a directory in `run`; for other users the one that the system makes
+/// in `run` at login; a directory in `tmp`, unless another user has made it before; a directory in the home
+/// directory.
 fn choose(uid: u32, run: &Path, tmp: &Path, home: Option<&Path>) -> Option<(PathBuf, &'static str)> {
     let own = if uid == 0 { run.join("snowmelt") } else { run.join(format!("user/{uid}")) };
     if uid == 0 && make_private(&own, uid).is_some() {
@@ -78,8 +80,8 @@ fn choose(uid: u32, run: &Path, tmp: &Path, home: Option<&Path>) -> Option<(Path
     make_private(&below, uid).map(|()| (below, ""))
 }
 
-/// Makes a directory that only `uid` may enter. Anyone can make one of that name in /tmp first, so what exists is
-/// used only if it is ours.
+/// Makes a directory that only `uid` can enter. Any user can make a directory of that name in /tmp first, so an
+/// existing directory is used only if it belongs to `uid`.
 fn make_private(dir: &Path, uid: u32) -> Option<()> {
     match std::fs::DirBuilder::new().mode(0o700).create(dir) {
         Ok(()) => {}
@@ -93,7 +95,7 @@ fn is_private(dir: &Path, uid: u32) -> bool {
     std::fs::symlink_metadata(dir).is_ok_and(|m| m.is_dir() && m.uid() == uid && m.mode() & 0o077 == 0)
 }
 
-/// Nobody else may change names in it.
+/// Whether no other user can change names in the directory.
 fn is_safe_home(home: &Path, uid: u32) -> bool {
     std::fs::metadata(home).is_ok_and(|m| m.is_dir() && m.uid() == uid && m.mode() & 0o022 == 0)
 }
@@ -113,7 +115,7 @@ mod tests {
         let shared = tmp.join(format!("snowmelt-{uid}"));
         assert_eq!(choose(uid, &run, &tmp, None), Some((shared.clone(), "")));
         assert_eq!(std::fs::metadata(&shared).unwrap().mode() & 0o777, 0o700);
-        // What others can enter, or a link, is as good as another user's.
+        // A directory that others can enter, or a symbolic link, is rejected like another user's directory.
         std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o755)).unwrap();
         assert_eq!(choose(uid, &run, &tmp, None), None);
         std::fs::remove_dir(&shared).unwrap();

@@ -1,4 +1,4 @@
-//! Making, opening and naming one store, whatever kind it is.
+//! Creating, opening and naming a single store of any kind.
 
 use crate::deadman::DeadmanStore;
 use crate::directory::DirectoryStore;
@@ -18,7 +18,7 @@ pub(crate) fn create_single(location: &Location, options: &CreateOptions) -> Res
     })
 }
 
-/// As [`create`], with segments of the length that the other members of a mirror have.
+/// Creates a store as a member of a mirror, with the segment length of the other members.
 pub(crate) fn create_member(
     location: &Location,
     options: &CreateOptions,
@@ -33,7 +33,7 @@ pub(crate) fn create_member(
     Ok(Box::new(DeadmanStore::new(store)))
 }
 
-/// Opens a store that is known to hang when it does.
+/// Opens a store with a record of its unanswered requests.
 pub(crate) fn open_member(location: &Location, access: Access) -> Result<Box<dyn Store>> {
     Ok(Box::new(DeadmanStore::new(open_single(location, access)?)))
 }

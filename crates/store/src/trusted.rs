@@ -1,9 +1,9 @@
-//! Opening a pool's files where another user can change names.
+//! Opening the files of a pool where another user can change names.
 //!
-//! A path to a pool may contain symbolic links, but only those of a user whom this process trusts: root and its own user.
-//! Below a pool's directory no link is followed, and a file is used only if it is a regular file of the same owner. So a
-//! user who owns a pool cannot have a process of another user read or write any file but those of the pool.
-//! The rules: `docs/format/store.md`, "Who may own a pool".
+//! The path of a pool may contain symbolic links, but only those of a user that this process trusts: root and its own
+//! user. Below the directory of a pool, no link is followed, and a file is used only if it is a regular file of the
+//! same user. So the user that owns a pool cannot make a process of another user read or write other files than those
+//! of the pool. The rules: `docs/format/store.md`, "Who may own a pool".
 
 #[cfg(test)]
 mod tests;
@@ -22,14 +22,14 @@ use rustix::io::Errno;
 use crate::error::{At, TRUST_VARIABLE};
 use crate::{Pending, Result, StoreError};
 
-/// Links that are followed on the way to a pool, as in Linux (path_resolution(7)).
+/// Maximum number of symbolic links in the path of a pool, as in Linux (path_resolution(7)).
 const LINKS_MAX: usize = 40;
-/// For directories that are only a step on the way.
+/// Flags for directories on the way to a file.
 const STEP: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// For files: opening one must neither block nor do anything else.
+/// Flags for files. Opening a file must neither block nor have side effects.
 const QUIET: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
-/// Whether this process does as `uid` wishes: root, its own user, and those that the administrator named.
+/// Whether this process trusts `uid`: root, its own user, and the users in [`TRUST_VARIABLE`].
 pub(crate) fn is_trusted(uid: u32) -> bool {
     if uid == 0 || uid == rustix::process::geteuid().as_raw() {
         return true;
@@ -38,27 +38,28 @@ pub(crate) fn is_trusted(uid: u32) -> bool {
     named.split(',').any(|word| word.trim().parse() == Ok(uid))
 }
 
-/// Whose the file, directory or device at a path is. `None` when there is none, or a stranger's link is on the way.
+/// The user that owns the file, directory or device at a path. `None` when nothing is there, or when the path
+/// contains an untrusted user's link.
 pub(crate) fn owner(path: &Path) -> Option<u32> {
     let place = Place::find(path).ok()?;
     let found = rustix::fs::statat(&place.parent, &place.name, AtFlags::SYMLINK_NOFOLLOW);
     found.ok().map(|found| found.st_uid)
 }
 
-/// As [`owner`], of a path that may not answer: `None` if it does not [soon](QUIET).
+/// The same as [`owner`]; also `None` if there is no answer within [`QUIET`](crate::QUIET).
 pub(crate) fn owner_soon(path: &Path) -> Option<u32> {
     let path = path.to_owned();
     Pending::ask(move || owner(&path)).within(crate::QUIET).flatten()
 }
 
-/// Whether what is at a path belongs to a user whom this process trusts: then what a pool there names outside of itself may
-/// be opened.
+/// Whether a trusted user owns what is at a path. If so, files outside the pool that a pool there names may be
+/// opened.
 #[must_use]
 pub fn is_own(path: &Path) -> bool {
     owner(path).is_some_and(is_trusted)
 }
 
-/// Checks the way to a place where directories are to be made: as far as it is there, no stranger's link is on it.
+/// Checks that the existing part of a path, in which directories will be made, has no untrusted user's link.
 ///
 /// # Errors
 /// `Link`, `Io`.
@@ -72,11 +73,11 @@ pub fn check_way(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A descriptor that names what is at a path (`O_PATH`), whatever becomes of the path later. Root follows no link of a user
-/// whom it does not trust; others go wherever their path leads, as everywhere else.
+/// Opens a descriptor for what is at a path (`O_PATH`). It stays valid when the path is changed later. As root, links
+/// of users that are not trusted are not followed. As another user, all links are followed as usual.
 ///
 /// # Errors
-/// As `open`; [`io::ErrorKind::PermissionDenied`] for such a link.
+/// The errors of `open`; [`io::ErrorKind::PermissionDenied`] for such a link.
 pub fn open_named(path: &Path) -> io::Result<OwnedFd> {
     let how = OFlags::PATH | OFlags::CLOEXEC;
     if !rustix::process::geteuid().is_root() {
@@ -89,7 +90,7 @@ pub fn open_named(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(&place.parent, &place.name, how | OFlags::NOFOLLOW, Mode::empty())?)
 }
 
-/// Refuses root the pool of another user, who could change it at the same time.
+/// As root, refuses the pool of another user, who could change it at the same time.
 fn check_owner(path: &Path, uid: u32) -> Result<()> {
     if !rustix::process::geteuid().is_root() || is_trusted(uid) {
         return Ok(());
@@ -97,7 +98,7 @@ fn check_owner(path: &Path, uid: u32) -> Result<()> {
     Err(StoreError::OtherUser { path: path.to_owned(), uid })
 }
 
-/// A name in a directory that was reached without following anybody's link but a trusted user's.
+/// A name in a directory that was reached without following an untrusted user's link.
 #[derive(Debug)]
 pub(crate) struct Place {
     parent: OwnedFd,
@@ -107,10 +108,10 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Follows `path` as far as the directory that its last name is in. There need not be anything of that name.
+    /// Follows `path` to the directory that contains its last name. The last name need not exist.
     ///
     /// # Errors
-    /// `Link` when a symbolic link of another user is on the way; `Io`.
+    /// `Link` when the path contains a symbolic link of another user; `Io`.
     pub(crate) fn find(path: &Path) -> Result<Self> {
         let absolute = std::path::absolute(path).at("find", path)?;
         let mut rest: VecDeque<OsString> = names(&absolute);
@@ -145,7 +146,7 @@ impl Place {
             let next = rustix::fs::openat(here, &name, STEP, Mode::empty()).at("find", path)?;
             above.push((name, next));
         }
-        // It ended with "..", or is the root.
+        // The path is the root, or ended with "..".
         let path = joined(&above, None);
         let parent = above.pop().map_or(root, |(_, directory)| directory);
         Ok(Self { parent, name: ".".into(), path })
@@ -156,12 +157,12 @@ impl Place {
         &self.path
     }
 
-    /// Makes a directory for this user alone.
+    /// Makes a directory that only this user can enter.
     pub(crate) fn make_directory(&self) -> io::Result<()> {
         Ok(rustix::fs::mkdirat(&self.parent, &self.name, Mode::RWXU)?)
     }
 
-    /// Opens the directory that is there.
+    /// Opens an existing directory.
     ///
     /// # Errors
     /// `Io`.
@@ -172,7 +173,7 @@ impl Place {
         Ok(Directory { fd, path: self.path, uid })
     }
 
-    /// What is there: its type, without opening it.
+    /// Returns the type of what is there, without opening it.
     ///
     /// # Errors
     /// `Io`.
@@ -181,7 +182,7 @@ impl Place {
         found.map(|found| kind(&found)).at("look at", &self.path)
     }
 
-    /// Opens the regular file or block device that is there. `more` are flags besides those for reading, or for both.
+    /// Opens an existing regular file or block device. `more` are additional flags for opening.
     ///
     /// # Errors
     /// `Invalid` when it is anything else; `Io`.
@@ -210,17 +211,17 @@ impl Place {
         }
     }
 
-    /// Refuses root the file of another user.
+    /// As root, refuses the file of another user.
     ///
     /// # Errors
     /// `OtherUser`, `Io`.
     pub(crate) fn check_owner(&self, file: &File) -> Result<()> {
         let found = rustix::fs::fstat(file).at("look at", &self.path)?;
-        // A device node says who may use the device, not whose the data on it is.
+        // The owner of a device node is not the owner of the data on the device.
         if kind(&found) == FileType::BlockDevice { Ok(()) } else { check_owner(&self.path, found.st_uid) }
     }
 
-    /// Makes a regular file for this user alone.
+    /// Makes a regular file that only this user can open.
     pub(crate) fn make(&self) -> io::Result<File> {
         let flags = QUIET | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         Ok(rustix::fs::openat(&self.parent, &self.name, flags, Mode::RUSR | Mode::WUSR)?.into())
@@ -231,7 +232,7 @@ impl Place {
         Ok(rustix::fs::unlinkat(&self.parent, &self.name, AtFlags::empty())?)
     }
 
-    /// Removes the directory that was opened here, if it is empty.
+    /// Removes the directory that was opened from here, if it is empty.
     pub(crate) fn remove_directory(&self) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.parent, &self.name, AtFlags::REMOVEDIR)?)
     }
@@ -252,7 +253,7 @@ fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-/// The names of a path, one after the other.
+/// The components of a path.
 fn names(path: &Path) -> VecDeque<OsString> {
     let name = |component| match component {
         Component::Normal(name) => Some(name.to_owned()),
@@ -299,7 +300,7 @@ fn follow(
     Ok(OsString::from_vec(target.into_bytes()).into())
 }
 
-/// A pool's directory, open. Names are looked up below it, and no link is followed.
+/// An open directory of a pool. Names are resolved below it, without following symbolic links.
 #[derive(Debug)]
 pub(crate) struct Directory {
     fd: OwnedFd,
@@ -308,12 +309,12 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Where it is: absolute, without symbolic links.
+    /// The path: absolute, without symbolic links.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Refuses root the directory of another user.
+    /// As root, refuses the directory of another user.
     ///
     /// # Errors
     /// `OtherUser`.
@@ -328,7 +329,7 @@ impl Directory {
         Ok(file.into())
     }
 
-    /// Opens a regular file for reading and writing, if it is there.
+    /// Opens an existing regular file for reading and writing.
     pub(crate) fn write(&self, name: &Path) -> io::Result<File> {
         let file = self.open_beneath(name, QUIET | OFlags::RDWR, Mode::empty())?;
         let found = self.check(&file)?;
@@ -338,7 +339,7 @@ impl Directory {
         Ok(file.into())
     }
 
-    /// Makes a regular file, which must not be there.
+    /// Makes a regular file. An existing file is an error.
     pub(crate) fn make(&self, name: &Path) -> io::Result<File> {
         let flags = QUIET | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         let file = self.open_beneath(name, flags, Mode::RUSR | Mode::WUSR)?;
@@ -346,7 +347,7 @@ impl Directory {
         Ok(file.into())
     }
 
-    /// Makes a directory for the owner alone. One that is there stays.
+    /// Makes a directory that only the owner can enter. An existing directory is kept.
     pub(crate) fn make_directory(&self, name: &Path) -> io::Result<()> {
         let (parent, last) = self.parent(name)?;
         match rustix::fs::mkdirat(&parent, last, Mode::RWXU) {
@@ -368,12 +369,12 @@ impl Directory {
         Ok(rustix::fs::unlinkat(&parent, last, AtFlags::REMOVEDIR)?)
     }
 
-    /// Gives a file in the directory another name there.
+    /// Renames a file in the directory.
     pub(crate) fn rename(&self, old: &str, new: &str) -> io::Result<()> {
         Ok(rustix::fs::renameat(&self.fd, old, &self.fd, new)?)
     }
 
-    /// Makes the names in a directory durable: this one itself for an empty name.
+    /// Makes the names in a subdirectory durable. An empty `name` means this directory.
     pub(crate) fn sync(&self, name: &Path) -> io::Result<()> {
         if name.as_os_str().is_empty() {
             return Ok(rustix::fs::fsync(&self.fd)?);
@@ -381,7 +382,7 @@ impl Directory {
         Ok(rustix::fs::fsync(self.open_beneath(name, DIRECTORY, Mode::empty())?)?)
     }
 
-    /// The names in a directory below: this one itself for an empty name.
+    /// Lists the names in a subdirectory. An empty `name` means this directory.
     pub(crate) fn list(&self, name: &Path) -> io::Result<Vec<OsString>> {
         let name = if name.as_os_str().is_empty() { Path::new(".") } else { name };
         let mut names = Vec::new();
@@ -395,13 +396,13 @@ impl Directory {
         Ok(names)
     }
 
-    /// What is known of a name below, which is not followed if it is a link.
+    /// Returns the metadata of a name, without following a link.
     pub(crate) fn stat(&self, name: &Path) -> io::Result<Stat> {
         let (parent, last) = self.parent(name)?;
         Ok(rustix::fs::statat(&parent, last, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// A regular file of the pool's owner, of root or of this user.
+    /// Checks that it is a regular file of the pool's owner, of root or of this user.
     fn check(&self, file: &OwnedFd) -> io::Result<Stat> {
         let found = rustix::fs::fstat(file)?;
         if kind(&found) != FileType::RegularFile {
@@ -417,7 +418,7 @@ impl Directory {
         Ok(found)
     }
 
-    /// What root makes in the pool of another user is that user's.
+    /// As root, gives a new file to the user who owns the pool.
     fn give(&self, file: &OwnedFd) -> io::Result<()> {
         if rustix::process::geteuid().is_root() && self.uid != 0 {
             rustix::fs::fchown(file, Some(rustix::process::Uid::from_raw(self.uid)), None)?;
@@ -434,7 +435,7 @@ impl Directory {
     fn open_beneath(&self, name: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         match rustix::fs::openat2(&self.fd, name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode, resolve) {
-            // No such call before Linux 5.6, or a filter of system calls does not know it.
+            // The system call is missing before Linux 5.6, or a filter of system calls blocks it.
             Err(Errno::NOSYS | Errno::PERM) => Ok(self.open_by_steps(name, flags, mode)?),
             other => Ok(other?),
         }

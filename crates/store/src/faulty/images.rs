@@ -114,8 +114,8 @@ impl CrashImages {
         for op in &self.log[self.volatile_from..self.point] {
             luck.apply(&mut image, op);
         }
-        // The next operation may have been under way. Only a publication matters here: the others are volatile
-        // anyway.
+        // The next operation may have been under way. This matters only for a publication: other operations are
+        // handled as volatile ones at the next crash point.
         if let Some(Op::Publish { txg, bytes, .. }) = self.log.get(self.point)
             && luck.keeps()
         {

@@ -1,4 +1,4 @@
-//! Addresses of object stores, and the clients for them.
+//! Connecting to a bucket by the address of a pool in an object store.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -13,17 +13,16 @@ use url::Url;
 
 use crate::{Result, StoreError};
 
-/// How addresses of object stores begin.
-/// Connecting takes longer only where nobody listens.
+/// Maximum time for connecting. It takes longer only if no server listens.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// The account at an emulator, which asks for none.
+/// Empty credentials for an emulator, which needs none.
 const NO_ACCOUNT: &str = r#"{"disable_oauth":true,"client_email":"","private_key":"","private_key_id":""}"#;
 
 fn invalid(url: &str, why: impl Into<String>) -> StoreError {
     StoreError::Invalid { path: PathBuf::from(url), why: why.into() }
 }
 
-/// The client for the bucket that `url` names, and the key below which the pool is.
+/// Returns the client for the bucket in `url`, and the prefix of the pool's keys.
 pub(crate) fn connect(url: &str) -> Result<(Arc<dyn Backend>, Key)> {
     let parsed = Url::parse(url).map_err(|error| invalid(url, format!("not an address: {error}")))?;
     let bucket = parsed.host_str().filter(|host| !host.is_empty());
@@ -37,18 +36,18 @@ pub(crate) fn connect(url: &str) -> Result<(Arc<dyn Backend>, Key)> {
         ));
     }
     crypto();
-    // Attempts are limited and repeated above the client: `remote.rs` says why.
+    // The client itself does not retry. Timeouts and retries are in `remote.rs`, which gives the reasons.
     let retry = RetryConfig { max_retries: 0, backoff: BackoffConfig::default(), ..RetryConfig::default() };
     let client = ClientOptions::new().with_timeout_disabled().with_connect_timeout(CONNECT_MAX);
     let refused = |error: object_store::Error| invalid(url, error.to_string());
     let backend: Arc<dyn Backend> = match parsed.scheme() {
         "s3" => {
-            // Not every store knows deletions in bulk.
+            // Some stores do not support deletions in bulk.
             let builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(retry);
             let mut builder = builder.with_disable_bulk_delete(true);
             let mut client = client;
             if let Some(endpoint) = endpoint() {
-                // Whoever writes http:// means it.
+                // An endpoint with http:// is an explicit choice of the user.
                 client = client.with_allow_http(endpoint.starts_with("http://"));
                 builder = builder.with_endpoint(endpoint);
             }
@@ -77,8 +76,9 @@ pub(crate) fn connect(url: &str) -> Result<(Arc<dyn Backend>, Key)> {
     Ok((backend, prefix))
 }
 
-/// What tells the pool at `url`, used from here, from all others: the same address means different places at different
-/// endpoints, and a process that calls itself another machine is none of this one's.
+/// Identifies the pool at `url` on this machine. It includes the endpoint, because the same address names different
+/// pools at different endpoints. It includes the machine's name, because a process with another name counts as on
+/// another machine.
 pub(crate) fn identity(url: &Path) -> PathBuf {
     let endpoint = match service(url) {
         "s3" => endpoint(),
@@ -89,17 +89,17 @@ pub(crate) fn identity(url: &Path) -> PathBuf {
     words.collect::<Vec<_>>().join(" ").into()
 }
 
-/// The name that the environment gives this machine.
+/// The name of this machine in the environment, if there is one.
 pub(super) fn machine() -> Option<String> {
     std::env::var("SNOWMELT_MACHINE").ok().filter(|name| !name.is_empty())
 }
 
-/// The scheme of an address, which says what service it is.
+/// The scheme of an address, which identifies the service.
 pub(super) fn service(url: &Path) -> &str {
     url.to_str().and_then(|url| url.split_once(":/")).map_or("", |(scheme, _)| scheme)
 }
 
-/// Where an emulator of Google's storage listens, by the variable that Google's own clients have for it.
+/// The address of an emulator of Google's storage, from the environment variable that Google's own clients use.
 fn google_emulator() -> Option<String> {
     let place = std::env::var("STORAGE_EMULATOR_HOST").ok().filter(|place| !place.is_empty())?;
     Some(if place.contains("://") { place } else { format!("http://{place}") })
@@ -109,11 +109,11 @@ fn endpoint() -> Option<String> {
     std::env::var("AWS_ENDPOINT_URL_S3").or_else(|_| std::env::var("AWS_ENDPOINT_URL")).ok()
 }
 
-/// Chooses the implementation of TLS, once: the client takes whatever the process has.
+/// Installs the TLS implementation for the process, once. The client uses the one that is installed.
 fn crypto() {
     static CHOSEN: OnceLock<()> = OnceLock::new();
     CHOSEN.get_or_init(|| {
-        // An error says that somebody has chosen already.
+        // An error means that one is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
     });
 }

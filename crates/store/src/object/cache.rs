@@ -1,8 +1,8 @@
-//! Windows of parts on a local disk, for what is read again after the process has ended.
+//! A cache of windows on a local disk, which outlives the process.
 //!
-//! Nothing depends on them: each file has a sum of what it is of and of its bytes, and one that does not verify, or cannot be
-//! written, costs a request. What a part's window has never changes, so nothing here can be out of date.
-//! Files: `docs/format/object-store.md`, "The cache".
+//! The pool does not depend on it. Each file has a checksum of its identity and its bytes. A file that cannot be
+//! verified or written costs a request. The bytes of a window never change, so the cache cannot be outdated. Files:
+//! `docs/format/object-store.md`, "The cache".
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions};
@@ -19,12 +19,12 @@ use crate::codec::{self, SUM_LEN};
 use crate::error::At;
 use crate::{CacheLocation, CacheStatus, Result, StoreError, lock};
 
-/// The longest file: a whole window and its sum.
+/// Maximum length of a file: a window of maximum length with its checksum.
 const FILE_MAX: u64 = WHOLE_MAX + SUM_LEN as u64;
-/// Bytes of a name: a hash of what the file is of.
+/// Length of a file name: a hash of the file's identity, in hexadecimal digits.
 const NAME_LEN: usize = 32;
 
-/// A cache that there should be. The pool is no worse off without it than slow.
+/// A cache that was requested. If it cannot be opened, the pool works without it.
 #[derive(Debug)]
 pub(super) struct Disk {
     location: CacheLocation,
@@ -32,7 +32,7 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// The cache of the pool `guid`.
+    /// Opens the cache of the pool `guid`.
     pub(super) fn open(location: CacheLocation, guid: u64) -> Self {
         let opened = DiskCache::open(&location.directory, location.max_bytes, guid);
         Self { opened: opened.map_err(|error| told(&error)), location }
@@ -57,7 +57,7 @@ impl Disk {
         }
     }
 
-    /// Has it take no more than that.
+    /// Sets the maximum size.
     pub(super) fn set_max(&self, max_bytes: u64) {
         if let Some(cache) = self.usable().filter(|cache| cache.lock.is_some()) {
             let mut index = cache.index.lock();
@@ -67,10 +67,11 @@ impl Disk {
     }
 }
 
-/// Whether anything can be kept at `location`, before a pool is told to: for the pool `guid`, which may use it at this moment.
+/// Checks whether a cache can be written at `location`, before it is configured. The pool `guid` may use the cache at
+/// this moment.
 ///
 /// # Errors
-/// `Io` when the directory is not there, or nothing can be written in it.
+/// `Io` when the directory does not exist or is not writable.
 pub fn check_cache(location: &CacheLocation, guid: u64) -> Result<()> {
     let is_new = !location.directory.join(folder(guid)).exists();
     let cache = DiskCache::open(&location.directory, location.max_bytes, guid)?;
@@ -85,12 +86,12 @@ pub fn check_cache(location: &CacheLocation, guid: u64) -> Result<()> {
     tried
 }
 
-/// What the cache of a pool is called in its directory.
+/// The name of a pool's directory in the cache directory.
 fn folder(guid: u64) -> String {
     format!("{guid:016x}")
 }
 
-/// An error and what caused it, on one line.
+/// An error and its causes, on one line.
 fn told(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(cause) => format!("{error}: {}", told(cause)),
@@ -101,7 +102,7 @@ fn told(error: &dyn std::error::Error) -> String {
 #[derive(Debug)]
 pub(super) struct DiskCache {
     root: PathBuf,
-    /// Whoever has the lock keeps the cache within its bounds; others only read it.
+    /// The process that holds the lock writes to the cache and limits its size. Others only read it.
     lock: Option<File>,
     index: Mutex<Index>,
 }
@@ -143,7 +144,7 @@ impl Index {
         }
     }
 
-    /// Takes out what was used longest ago, until `len` more bytes fit.
+    /// Removes the least recently used files from the index, until `len` more bytes fit. Returns their names.
     fn make_room(&mut self, len: u64) -> Vec<String> {
         let mut gone = Vec::new();
         while self.bytes + len > self.max_bytes
@@ -158,14 +159,15 @@ impl Index {
     }
 }
 
-/// The name of the file for a window, and what its sum begins with.
+/// Returns the name of a window's file, and the identity with which its checksum begins.
 fn identity(place: &Place) -> (String, String) {
     let of = format!("{} {}", place.0.name(), place.1);
     let sum = codec::sum(&[of.as_bytes()]);
     (sum.iter().take(NAME_LEN / 2).map(|byte| format!("{byte:02x}")).collect(), of)
 }
 
-/// Opens a file of the cache. What somebody else may have put in its place neither leads elsewhere nor keeps anyone waiting.
+/// Opens a file of the cache. Another user may have replaced it: a symbolic link is not followed, and a FIFO does not
+/// block.
 fn ours(options: &mut OpenOptions, path: &Path) -> std::io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = options.mode(0o600).custom_flags(flags.bits().cast_signed()).open(path)?;
@@ -176,10 +178,11 @@ fn ours(options: &mut OpenOptions, path: &Path) -> std::io::Result<File> {
 }
 
 impl DiskCache {
-    /// The cache for the pool `guid` in `directory`, of at most `max_bytes`.
+    /// Opens the cache for the pool `guid` in `directory`, with at most `max_bytes`.
     ///
     /// # Errors
-    /// `Io` when it cannot be made or listed, or there is no such directory: what should be mounted there may not be.
+    /// `Io` when the pool's directory cannot be made or listed, or when `directory` does not exist. It is not made,
+    /// because a file system may be missing that should be mounted there.
     pub(super) fn open(directory: &Path, max_bytes: u64, guid: u64) -> Result<Self> {
         let root = directory.join(folder(guid));
         match fs::DirBuilder::new().mode(0o700).create(&root) {
@@ -206,7 +209,8 @@ impl DiskCache {
         Ok(cache)
     }
 
-    /// Finds what is there, the oldest first, and deletes what is too much or was left half written.
+    /// Lists the existing files, oldest first. Deletes incomplete files, and the oldest files beyond the maximum
+    /// size.
     fn load(&self) -> Result<()> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.root).at("list", &self.root)? {
@@ -232,11 +236,11 @@ impl DiskCache {
     }
 
     fn delete(&self, name: &str) {
-        // What cannot be deleted is found again when the cache is opened.
+        // A file that cannot be deleted is found again when the cache is opened.
         let _ = fs::remove_file(self.root.join(name));
     }
 
-    /// A window that is there and verifies.
+    /// Returns a window if the cache has it and its checksum is correct.
     pub(super) fn get(&self, place: &Place) -> Option<Bytes> {
         let (name, of) = identity(place);
         if self.lock.is_some() && !self.index.lock().files.contains_key(&name) {
@@ -261,7 +265,7 @@ impl DiskCache {
         Some(Bytes::from(bytes).slice(SUM_LEN..))
     }
 
-    /// Keeps a window, if that is possible.
+    /// Stores a window if that is possible.
     pub(super) fn put(&self, place: &Place, data: &[u8]) {
         let len = (data.len() + SUM_LEN) as u64;
         let (name, of) = identity(place);
@@ -278,7 +282,7 @@ impl DiskCache {
             let mut file = ours(File::options().write(true).create(true).truncate(true), &new)?;
             file.write_all(&codec::sum(&[of.as_bytes(), data]))?;
             file.write_all(data)?;
-            // Not synced: what a power failure leaves of it does not verify.
+            // Not synced: the checksum detects a file that a power failure has damaged.
             fs::rename(&new, self.root.join(&name))
         };
         match write() {
@@ -293,7 +297,7 @@ impl DiskCache {
         }
     }
 
-    /// Deletes all of it.
+    /// Deletes the cache.
     pub(super) fn clear(&self) {
         if self.lock.is_some() {
             let _ = fs::remove_dir_all(&self.root);
@@ -327,7 +331,7 @@ mod tests {
         }
         assert_eq!(files(directory.path()).len(), 5);
         assert_eq!(cache.get(&place(1)), None);
-        // A second process reads, and changes nothing.
+        // A second process reads the cache and does not change it.
         let reader = DiskCache::open(directory.path(), 1032, 7).unwrap();
         assert_eq!(reader.get(&place(7)).unwrap(), [7; 1000].as_slice());
         reader.put(&place(20), &[1; 1000]);
@@ -338,7 +342,7 @@ mod tests {
         smaller.put(&place(30), &[1; 1000]);
         assert_eq!(smaller.get(&place(30)).unwrap(), [1; 1000].as_slice());
         assert_eq!(files(directory.path()).len(), 2);
-        // Of another pool there is nothing.
+        // The cache of another pool is separate.
         assert_eq!(DiskCache::open(directory.path(), 1 << 20, 8).unwrap().get(&place(30)), None);
         smaller.clear();
         assert!(!directory.path().join(format!("{:016x}", 7)).exists());
@@ -361,7 +365,7 @@ mod tests {
         let cache = disk.usable().unwrap();
         cache.put(&place(1), &[1; 1000]);
         assert_eq!(disk.status(), CacheStatus { location: at("."), bytes: 1032, trouble: None });
-        // It cannot be written for a while.
+        // The file cannot be written for a while.
         let (name, _) = identity(&place(2));
         let obstacle = cache.root.join(format!("{name}.new"));
         fs::create_dir(&obstacle).unwrap();
@@ -373,7 +377,7 @@ mod tests {
         disk.set_max(1500);
         assert_eq!(disk.status().bytes, 1032);
         assert!(cache.get(&place(2)).is_some() && cache.get(&place(1)).is_none());
-        // A pool beside it has its own, a process beside it reads.
+        // Another pool has its own cache. A second process of this pool can only read.
         check_cache(&at("."), 7).unwrap();
         let (other, reader) = (Disk::open(at("."), 8), Disk::open(at("."), 7));
         assert_eq!((other.status().bytes, other.status().trouble), (0, None));
@@ -394,12 +398,12 @@ mod tests {
         let link = |path: &Path| std::os::unix::fs::symlink(&victim, path).unwrap();
         let folder = |path: &Path| fs::create_dir(path).unwrap();
         for plant in [&fifo as &dyn Fn(&Path), &link, &folder] {
-            // Where it is written first.
+            // An obstacle at the temporary name.
             plant(&new);
             cache.put(&place(1), &[1; 1000]);
             assert_eq!(cache.get(&place(1)), None);
             fs::remove_dir(&new).or_else(|_| fs::remove_file(&new)).ok();
-            // In the place of what was written.
+            // An obstacle at the final name.
             cache.put(&place(1), &[1; 1000]);
             fs::remove_file(&file).unwrap();
             plant(&file);
@@ -408,7 +412,7 @@ mod tests {
             assert_eq!(cache.index.lock().bytes, 0);
         }
         assert_eq!(fs::read(&victim).unwrap(), [7; 5]);
-        // Files that are too long, or of no name of ours, or nobody's.
+        // Files that are too long, have a foreign name, or are directories.
         fs::write(&file, vec![0; FILE_MAX as usize * 2]).unwrap();
         fs::write(cache.root.join("x".repeat(200)), b"x").unwrap();
         folder(&cache.root.join("0".repeat(NAME_LEN)));
@@ -432,7 +436,7 @@ mod tests {
             match damage {
                 0 => bytes[500] ^= 1,
                 1 => bytes.truncate(500),
-                // Another window's file under this name.
+                // The file of another window under this name.
                 _ => {
                     cache.put(&place(2), &[2; 1000]);
                     let other = files(directory.path()).into_iter().find(|other| *other != path).unwrap();

@@ -1,4 +1,4 @@
-//! Publications, and the fence that they are: `docs/format/object-store.md`, "Publications".
+//! Publications, which also fence off other owners: `docs/format/object-store.md`, "Publications".
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -10,31 +10,31 @@ use super::publication::{self, FOLDER, Publication, utc};
 use super::remote::Created;
 use crate::{OtherOwner, RawUberblock, Result, StoreError, UBERBLOCK_RING};
 
-/// An owner that has published nothing for so long looks whether anybody else has, for by now the object that would have
-/// told it may be gone …
+/// After this time without a publication, an owner checks whether another owner has published. By then, the object
+/// that would have shown this may be deleted.
 pub(super) const RECHECK_AFTER: Duration = Duration::from_secs(10 * 60);
-/// … which is so old then, by the clock of the store.
+/// The minimum age of publications that may be deleted, in seconds by the clock of the store.
 pub(super) const KEEP_SECONDS: i64 = 60 * 60;
-/// So many of its own publications an owner keeps: one would do, if no medium ever failed.
+/// How many of its own publications an owner keeps. One would be enough if no medium ever failed.
 const KEEP_OWN: usize = 8;
 
-/// What is known of the publications.
+/// What this process knows about the publications.
 #[derive(Debug)]
 pub(super) struct Published {
-    /// Number of the newest.
+    /// The number of the newest publication.
     pub(super) seq: u64,
     pub(super) ring: VecDeque<RawUberblock>,
-    /// Whether this owner has made one.
+    /// Whether this owner has published.
     pub(super) claimed: bool,
-    /// When this owner was certainly the owner: time since the machine was started.
+    /// The last time at which this process was certainly the owner, since the start of the machine.
     pub(super) confirmed: Duration,
-    /// Its own, but for the first, which is what stops the owner before.
+    /// The publications of this owner, without the first, which stops the previous owner.
     pub(super) own: VecDeque<u64>,
-    /// Those of others that nobody needs any more.
+    /// Publications of other owners that are no longer needed.
     pub(super) stale: Vec<u64>,
 }
 
-/// Set when another owner was met: who, and since when.
+/// The other owner, once one was found.
 #[derive(Debug, Default)]
 pub(super) struct Fence(OnceLock<OtherOwner>);
 
@@ -47,14 +47,14 @@ impl Fence {
     }
 }
 
-/// Time since the machine was started, sleep included.
+/// Time since the start of the machine, including sleep.
 pub(super) fn uptime() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 impl Inner {
-    /// Makes this process the owner in the eyes of all others, before it writes anything else.
+    /// Makes this process the owner by publishing. This must precede all other writes.
     pub(super) fn claim(&self) -> Result<()> {
         let mut published = self.published.lock();
         if published.claimed {
@@ -80,7 +80,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Makes the next publication; returns those that may be deleted now.
+    /// Makes the next publication. Returns the numbers of those that may be deleted now.
     pub(super) fn put_publication(
         &self,
         published: &mut Published,
@@ -125,7 +125,7 @@ impl Inner {
         Ok(published.own.drain(..excess).collect())
     }
 
-    /// Looks whether somebody has published beyond our own number.
+    /// Checks whether another owner has published with a number greater than `seq`.
     fn recheck(&self, seq: u64) -> Result<()> {
         let listed = self.remote.list(FOLDER).map_err(|error| {
             self.gate.shut_after_failure();

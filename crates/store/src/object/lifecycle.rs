@@ -1,4 +1,4 @@
-//! Making, opening and destroying a pool below a prefix.
+//! Creating, opening and destroying a pool in an object store.
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -21,20 +21,20 @@ use crate::gate::Gate;
 use crate::label::{Label, Layout, PoolLabel, check_name};
 use crate::{Access, CacheLocation, CreateOptions, ObjectLocation, OtherOwner, Result, StoreError};
 
-/// Bytes of a cache of which only the place was said.
+/// The default maximum size of a cache, in bytes.
 pub const CACHE_BYTES: u64 = 10 << 30;
 /// The name of the label.
 pub(super) const LABEL: &str = "label";
-/// What the names begin with of objects that a store is tried out with.
+/// The prefix of the objects with which a store is tested.
 const PROBE: &str = "probe-";
-/// Publications that do not decode and are passed over.
+/// Maximum number of damaged publications that are skipped.
 const DAMAGED_MAX: usize = 8;
-/// Writers that race for one object when a store is tried out, and how often.
+/// When a store is tested: the number of writers that compete for one object, and the number of rounds.
 const RACERS: usize = 8;
 const RACES: usize = 2;
 
 impl Opener {
-    /// This process.
+    /// Opens as this process, without a cache.
     pub(crate) fn this() -> Result<Self> {
         Ok(Self {
             writer: Writer::this()?,
@@ -47,7 +47,7 @@ impl Opener {
         })
     }
 
-    /// This process, with the cache that the pool has here.
+    /// Opens as this process, with the cache of the location or of the environment.
     fn at(location: &ObjectLocation) -> Result<Self> {
         let cache = match &location.cache {
             Some(cache) => Some(cache.clone()),
@@ -57,7 +57,7 @@ impl Opener {
     }
 }
 
-/// The cache that SNOWMELT_CACHE and SNOWMELT_CACHE_SIZE ask for.
+/// The cache that SNOWMELT_CACHE and SNOWMELT_CACHE_SIZE name.
 fn cache_of_environment() -> Result<Option<CacheLocation>> {
     let Some(directory) = std::env::var_os("SNOWMELT_CACHE").filter(|path| !path.is_empty()) else {
         return Ok(None);
@@ -70,7 +70,7 @@ fn cache_of_environment() -> Result<Option<CacheLocation>> {
             why: format!("SNOWMELT_CACHE_SIZE is '{text}', which is no size such as 50G"),
         })?,
     };
-    // Nobody was asked for it when the pool was made.
+    // Made here, because the directory was not checked when the pool was created.
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -79,7 +79,7 @@ fn cache_of_environment() -> Result<Option<CacheLocation>> {
     Ok(Some(CacheLocation { directory, max_bytes }))
 }
 
-/// A number of bytes, with a unit of 1024 or without.
+/// Parses a number of bytes, with or without a unit that is a power of 1024.
 fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -99,7 +99,7 @@ impl Writer {
         let path = Path::new("/etc/machine-id");
         let host = backend::machine();
         let host = host.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
-        // Containers may share the one and have names of their own.
+        // Containers may share the machine id and have different host names.
         let id = std::fs::read(path).unwrap_or_default();
         let sum = crate::codec::sum(&[&id, b"\0", host.as_bytes()]);
         let machine = crate::codec::bytes_at(&sum, 0).unwrap_or_default();
@@ -107,32 +107,32 @@ impl Writer {
     }
 }
 
-/// Random bytes.
+/// Returns random bytes.
 pub(super) fn nonce() -> Result<[u8; 16]> {
     let mut out = [0; 16];
     let filled = rustix::rand::getrandom(&mut out, rustix::rand::GetRandomFlags::empty());
     match filled.at("read random numbers from", Path::new("/dev/urandom"))? {
         16 => Ok(out),
-        // Requests of up to 256 bytes are not cut short (getrandom(2)).
+        // Requests of up to 256 bytes are always complete (getrandom(2)).
         _ => Err(std::io::Error::other("too few came"))
             .at("read random numbers from", Path::new("/dev/urandom")),
     }
 }
 
-/// Takes a pool from the machine that wrote to it last. Whoever owns it there stops at its next write.
+/// Takes a pool over from the machine that wrote to it last. The previous owner is stopped at its next write.
 ///
 /// # Errors
-/// As [`open`](crate::open).
+/// The same as [`open`](crate::open).
 pub fn take_over(url: &Path) -> Result<()> {
     let opener = Opener { take_over: true, ..Opener::this()? };
     ObjectStore::open_as(url, Access::ReadWrite, opener)?.inner.claim()
 }
 
 impl ObjectStore {
-    /// Makes a pool at an address.
+    /// Creates a pool at an address.
     ///
     /// # Errors
-    /// See [`create`](crate::create); `Invalid` when the store does not honour create-only puts.
+    /// See [`create`](crate::create); `Invalid` when the store does not support create-only puts.
     pub fn create(location: &ObjectLocation, options: &CreateOptions) -> Result<Self> {
         let (backend, prefix) = backend::connect(&location.url.to_string_lossy())?;
         Self::create_in(backend, prefix, &location.url, options, Opener::at(location)?)
@@ -151,7 +151,7 @@ impl ObjectStore {
         Self::open_in(backend, prefix, url, access, opener)
     }
 
-    /// The label of the pool at the address `url`.
+    /// Reads the label of the pool at the address `url`.
     ///
     /// # Errors
     /// `NotAPool`, `Remote`.
@@ -228,7 +228,7 @@ impl ObjectStore {
                     }),
                 });
             }
-            // A damaged one may be another owner's claim.
+            // Each damaged publication may have been the first one of a further owner.
             epoch = newest.epoch.saturating_add(1).saturating_add(damaged);
             state.set_published(&newest.doomed, newest.kept);
             published.ring = newest.ring;
@@ -261,7 +261,7 @@ fn read_label(remote: &Remote, url: &Path) -> Result<Label> {
     let page = match remote.get(LABEL) {
         Ok(page) => page,
         Err(error @ Error::NotFound { .. }) => {
-            // A bucket that is not there is told apart from a prefix without a pool.
+            // A bucket that does not exist is a different error than a prefix without a pool.
             return match refusal::explain("open the pool in", url, &error) {
                 StoreError::Remote(error) if error.why == refusal::NOT_THERE => {
                     Err(not_a_pool("nothing there has a label".to_owned()))
@@ -278,7 +278,7 @@ fn read_label(remote: &Remote, url: &Path) -> Result<Label> {
     }
 }
 
-/// The newest publication that can be read, and how many newer ones cannot.
+/// Returns the newest readable publication, and the number of newer ones that are damaged.
 fn newest(remote: &Remote, url: &Path, listed: &[Listed], guid: u64) -> Result<(Option<Publication>, u64)> {
     let mut damaged = 0;
     let mut seqs: Vec<u64> =
@@ -287,7 +287,7 @@ fn newest(remote: &Remote, url: &Path, listed: &[Listed], guid: u64) -> Result<(
     for seq in seqs.iter().rev().take(DAMAGED_MAX) {
         let bytes = match remote.get(&publication::name(*seq)) {
             Ok(bytes) => bytes,
-            // Its owner deleted it meanwhile, as there are newer ones: they will be met when something is written.
+            // Its owner has deleted it meanwhile. So there are newer ones, which are found at the next write.
             Err(Error::NotFound { .. }) => continue,
             Err(error) => return Err(refusal::explain("read an uberblock in", url, &error)),
         };
@@ -303,18 +303,18 @@ fn newest(remote: &Remote, url: &Path, listed: &[Listed], guid: u64) -> Result<(
     Ok((None, 0))
 }
 
-/// Publications that nobody needs: neither a reader nor an owner that hangs since then.
+/// Returns the publications that are no longer needed by a reader, or to stop an owner that has hung since then.
 fn stale(listed: &[Listed]) -> Vec<u64> {
     let Some(newest) = listed.iter().map(|listed| listed.made).max() else { return Vec::new() };
     let seqs = listed.iter().filter_map(|listed| Some((publication::parse_name(&listed.key)?, listed.made)));
     let mut seqs: Vec<(u64, i64)> = seqs.collect();
     seqs.sort_unstable();
-    // The newest ones stay whatever their age: one of them may be damaged.
+    // The newest ones stay regardless of their age, because some of them may be damaged.
     seqs.truncate(seqs.len().saturating_sub(DAMAGED_MAX));
     seqs.into_iter().filter(|(_, made)| newest - made > KEEP_SECONDS).map(|(seq, _)| seq).collect()
 }
 
-/// Sees to it that nothing is below the prefix.
+/// Makes sure that no objects are below the prefix.
 fn clear(remote: &Remote, url: &Path, force: bool) -> Result<()> {
     let refused = |error| refusal::explain("look into", url, &error);
     let what = match read_label(remote, url) {
@@ -329,12 +329,12 @@ fn clear(remote: &Remote, url: &Path, force: bool) -> Result<()> {
     wipe(remote).map_err(refused)
 }
 
-/// Deletes what a pool has, the label first; other objects stay.
+/// Deletes the objects of a pool, starting with the label. Other objects stay.
 fn wipe(remote: &Remote) -> Result<(), Error> {
     remote.delete(LABEL)?;
     for listed in remote.list("")? {
         let folder = listed.key.split_once('/').map(|(folder, _)| folder);
-        // A put that was repeated on its way may bring an object back that was tried out.
+        // A repeated put may arrive late and create a test object again.
         let is_probe = folder.is_none() && listed.key.starts_with(PROBE);
         if is_probe || folder.is_some_and(|folder| [FOLDER, parts::FOLDER].contains(&folder)) {
             remote.delete(&listed.key)?;
@@ -343,7 +343,8 @@ fn wipe(remote: &Remote) -> Result<(), Error> {
     Ok(())
 }
 
-/// Tries out whether of several writers that put one object create-only exactly one succeeds: the fence stands on that.
+/// Tests whether exactly one of several writers succeeds when they put one object create-only. Fencing depends on
+/// this.
 fn probe(remote: &Arc<Remote>, url: &Path) -> Result<()> {
     let refused = |error: Error| match error {
         Error::NotImplemented { .. } | Error::NotSupported { .. } => not_exclusive(url),
@@ -365,7 +366,7 @@ fn probe(remote: &Arc<Remote>, url: &Path) -> Result<()> {
             racers.into_iter().filter_map(|racer| racer.join().ok()).collect()
         });
         let late = remote.create(&name, &vec![RACERS as u8; 16].into());
-        // The object goes whatever came of it.
+        // The object is deleted in any case.
         let deleted = remote.delete(&name);
         let mut winners = 0;
         for outcome in outcomes.into_iter().chain([late]) {

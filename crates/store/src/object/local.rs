@@ -1,4 +1,5 @@
-//! The lock that keeps the processes of one machine apart on a pool in an object store: they would only fence one another.
+//! The lock of a pool in an object store among the processes of one machine. Without it, they would fence each other
+//! off.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -11,12 +12,12 @@ use rustix::fs::OFlags;
 use crate::error::At;
 use crate::{Result, StoreError, lock};
 
-/// How the names of locks end.
+/// The extension of lock files.
 const EXTENSION: &str = "lock";
-/// Hexadecimal digits in their names, which are those of control sockets.
+/// The number of hexadecimal digits in their names, as for control sockets.
 const DIGITS: usize = 24;
 
-/// A locked file in a directory that only this user can enter. It goes with its owner.
+/// A locked file in a directory that only this user can enter. It is removed by its owner.
 #[derive(Debug)]
 pub(super) struct LocalLock {
     _file: File,
@@ -27,7 +28,7 @@ impl LocalLock {
     /// Takes the lock of the pool at an address.
     ///
     /// # Errors
-    /// `Locked` when another process has it; `Invalid` where there is no safe place for it; `Io`.
+    /// `Locked` when another process holds it; `Invalid` where there is no safe directory for it; `Io`.
     pub(super) fn take(url: &Path) -> Result<Self> {
         let Some(socket) = super::control_socket(url) else {
             let uid = rustix::process::geteuid().as_raw();
@@ -49,7 +50,7 @@ impl LocalLock {
                 Err(StoreError::Locked { .. }) => return Err(StoreError::Locked { path: url.to_owned() }),
                 other => other?,
             }
-            // Its owner before may have removed it between the open and the lock.
+            // The previous owner may have removed the file between the open and the lock.
             if is_named(&file, &path) {
                 return Ok(Self { _file: file, path });
             }
@@ -66,7 +67,7 @@ impl LocalLock {
             }
             let Ok(file) = open(&path, false) else { continue };
             if lock::exclusive(&file, &path).is_ok() && is_named(&file, &path) {
-                // It is held, so nobody else takes it for theirs.
+                // The lock is held, so no other process is using this file.
                 let _ = std::fs::remove_file(&path);
             }
         }
@@ -75,7 +76,7 @@ impl LocalLock {
 
 impl Drop for LocalLock {
     fn drop(&mut self) {
-        // Before the lock is let go of, so that nobody else's is removed.
+        // Before the lock is released, so that no other process's file is removed.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -87,7 +88,7 @@ fn open(path: &Path, create: bool) -> io::Result<File> {
     options.custom_flags(flags.bits().cast_signed()).open(path)
 }
 
-/// Whether a file is called as these locks are. Other programs have theirs in the same directory.
+/// Whether a file has the name of such a lock. Other programs have locks in the same directory.
 fn is_lock(path: &Path) -> bool {
     let stem = path.file_stem().and_then(OsStr::to_str).unwrap_or_default();
     let digits = stem.strip_prefix("snowmelt-").unwrap_or(stem);
@@ -112,7 +113,7 @@ mod tests {
             |digit: &str, prefix: &str| dir.path().join(format!("{prefix}{}.lock", digit.repeat(DIGITS)));
         let (mine, live, dead) = (named("a", ""), named("b", ""), named("c", "snowmelt-"));
         std::fs::write(&dead, "").unwrap();
-        // Other programs may hold their locks in other ways.
+        // Other programs may lock their files in other ways.
         let others = ["a.sock", "wayland-0.lock", "pid.lock"].map(|name| dir.path().join(name));
         others.iter().for_each(|other| std::fs::write(other, "").unwrap());
         let url = Path::new("s3://bucket/pool");

@@ -1,9 +1,9 @@
-//! A store in a bucket of an object store: S3 and what speaks its protocol, Google Cloud Storage, Azure Blob Storage.
+//! A store in a bucket of an object store: S3 and compatible services, Google Cloud Storage, Azure Blob Storage.
 //!
-//! Keys, bytes, the crash argument and that of fencing: `docs/format/object-store.md`.
+//! Keys, bytes, crash argument and fencing argument: `docs/format/object-store.md`.
 //!
-//! Lock order: `syncing`, then `published`, then `state`. No request is made under `state`; publications are made under
-//! `published`, one after the other.
+//! Lock order: `syncing`, then `published`, then `state`. No request is made while `state` is locked. Publications
+//! are made one after the other, with `published` locked.
 
 mod backend;
 mod cache;
@@ -43,39 +43,40 @@ use remote::{Patience, Remote};
 use segments::State;
 use windows::Windows;
 
-/// The longest segment: one object, which a single request puts whole, so that there is none in part to clean up.
+/// The maximum length of a segment. A single request can put an object of this length, so no incomplete uploads
+/// remain.
 const SEGMENT_CAPACITY: u64 = 64 << 20;
-/// What is told of the room in a bucket, which has no end.
+/// The free space that is reported for a bucket, which has no limit.
 const ROOM: u64 = 1 << 60;
-/// Parts on their way at once: with the open segments this bounds the memory taken.
+/// Maximum number of parts that are uploaded at once. Together with the open segments, this limits the memory use.
 const UPLOADS_MAX: usize = 4;
-/// How long the objects of a deleted segment stay, for those who read without being the owner.
+/// How long the objects of a deleted segment are kept for processes that read without being the owner.
 const DELETE_AFTER: Duration = Duration::from_secs(15 * 60);
 
-/// A pool below a prefix of a bucket, open.
+/// An open pool below a prefix of a bucket.
 pub struct ObjectStore {
     inner: Arc<Inner>,
 }
 
-/// What the threads that upload share with the store.
+/// The state that the store shares with its upload threads.
 struct Inner {
-    /// The address.
+    /// The address of the pool.
     url: PathBuf,
     remote: Remote,
     gate: Gate,
-    /// Set when another owner was met.
+    /// Set when another owner was found.
     fence: Fence,
     label: Mutex<Label>,
     writer: Writer,
-    /// Number of this owner.
+    /// The number of this owner.
     epoch: u64,
     syncing: Mutex<()>,
     published: Mutex<Published>,
     state: Mutex<State>,
-    /// Something on its way has arrived or failed.
+    /// Notified when an upload has ended.
     arrived: Condvar,
     windows: Windows,
-    /// What is kept on a local disk, or why not.
+    /// The cache on a local disk, or why it cannot be used.
     disk: Option<Disk>,
     delete_after: Duration,
     recheck_after: Duration,
@@ -89,32 +90,32 @@ impl std::fmt::Debug for ObjectStore {
     }
 }
 
-/// Who opens a store and how; tests are several machines in one process.
+/// The process that opens a store, and its options. A test simulates several machines in one process.
 #[derive(Debug, Clone)]
 pub(crate) struct Opener {
     pub(crate) writer: Writer,
     pub(crate) patience: Patience,
     pub(crate) delete_after: Duration,
-    /// Where windows are kept on a local disk.
+    /// The place of the cache on a local disk.
     pub(crate) cache: Option<CacheLocation>,
     pub(crate) recheck_after: Duration,
-    /// Whether the pool may be taken from another machine.
+    /// Whether the pool may be taken over from another machine.
     pub(crate) take_over: bool,
-    /// Whether to take the lock that keeps processes of this machine apart.
+    /// Whether to take the lock among processes of this machine.
     pub(crate) lock: bool,
 }
 
 impl ObjectStore {
-    /// Requests and bytes since it was opened.
+    /// Counts of requests and bytes since the store was opened.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
         self.inner.remote.traffic()
     }
 
-    /// Gives the pool another name.
+    /// Renames the pool.
     ///
     /// # Errors
-    /// `Invalid` for a name that cannot be or another guid; `ReadOnly`, `Remote`, `Fenced`.
+    /// `Invalid` for an invalid name or for another guid; `ReadOnly`, `Remote`, `Fenced`.
     pub fn set_label(&self, pool: &PoolLabel) -> Result<()> {
         let inner = &self.inner;
         inner.check()?;
@@ -130,7 +131,7 @@ impl ObjectStore {
     }
 }
 
-/// Where the owner of the pool at `url` listens on this machine.
+/// The control socket of the owner on this machine.
 pub(crate) fn control_socket(url: &Path) -> Option<PathBuf> {
     runtime::of_place(&backend::identity(url))
 }
@@ -179,7 +180,7 @@ impl Store for ObjectStore {
     }
 
     fn sync_early(&self) -> Result<()> {
-        // What is in memory goes up with the commit: parts of it would be requests of their own.
+        // Does not upload: the data goes up with the commit, and uploading parts of it now would cost extra requests.
         self.inner.check()
     }
 

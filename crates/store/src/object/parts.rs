@@ -1,9 +1,9 @@
-//! Which objects make up a segment.
+//! The parts of a segment: which objects it consists of.
 //!
-//! A segment is the concatenation of its parts, and a part is an object whose name says where it belongs:
-//! `segments/<id>/<offset>-<length>-<stamp>`. A greater stamp is a later writer, or the same one after it had cut the
-//! segment. A part cuts off what parts of smaller stamps have from its offset on; and what does not follow without a
-//! gap does not count. `docs/format/object-store.md`, "Segments", says why this is enough.
+//! A segment is the concatenation of its parts. A part is an object whose name contains its position:
+//! `segments/<id>/<offset>-<length>-<stamp>`. A greater stamp belongs to a later writer, or to the same writer after
+//! it has cut the segment. A part replaces everything that parts with smaller stamps have from its offset on. A part
+//! that leaves a gap is ignored. `docs/format/object-store.md`, "Segments", explains why this is enough.
 
 use std::sync::Arc;
 
@@ -11,25 +11,25 @@ use bytes::Bytes;
 
 use crate::SegmentId;
 
-/// Where all parts are.
+/// The folder of all parts.
 pub(crate) const FOLDER: &str = "segments";
 
-/// Names a part.
+/// Identifies a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Part {
     pub(crate) id: SegmentId,
-    /// Where in the segment it begins.
+    /// The offset in the segment.
     pub(crate) offset: u64,
     pub(crate) len: u64,
     pub(crate) stamp: Stamp,
 }
 
-/// Who wrote a part: the owner, by its epoch (upper 40 bits), and how often it had cut a segment by then.
+/// The writer of a part: the epoch of the owner (upper 40 bits), and how often it had cut a segment before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Stamp(pub(crate) u64);
 
 impl Stamp {
-    /// Bits for the cuts of one owner.
+    /// Bits for the number of cuts.
     const CUT_BITS: u32 = 24;
 
     pub(crate) fn new(epoch: u64, cuts: u64) -> Self {
@@ -38,13 +38,13 @@ impl Stamp {
 }
 
 impl Part {
-    /// The object's name.
+    /// The name of the object.
     pub(crate) fn name(&self) -> String {
         let Self { id, offset, len, stamp } = self;
         format!("{FOLDER}/{id}/{offset:010x}-{len:010x}-{:016x}", stamp.0)
     }
 
-    /// The part of that name, whose object has `len` bytes. What is named otherwise is none of ours.
+    /// Parses the name of an object of `len` bytes. `None` if it is not a part, or if its length is wrong.
     pub(crate) fn parse(name: &str, len: u64) -> Option<Self> {
         let (id, rest) = name.strip_prefix(FOLDER)?.strip_prefix('/')?.split_once('/')?;
         let mut numbers = rest.splitn(3, '-').map(|text| u64::from_str_radix(text, 16).ok());
@@ -55,20 +55,20 @@ impl Part {
     }
 }
 
-/// A run of a segment's bytes, from the beginning of a part.
+/// A run of a segment's bytes, which starts at the beginning of a part.
 #[derive(Debug, Clone)]
 pub(crate) struct Extent {
     pub(crate) part: Part,
-    /// Where in the segment it ends; a later part may have cut it.
+    /// The end in the segment. A later part may have cut it.
     pub(crate) end: u64,
-    /// Its bytes, until the object is there.
+    /// The bytes, until the object is uploaded.
     pub(crate) bytes: Option<Arc<[Bytes]>>,
-    /// Publications carry it; there is no object.
+    /// Whether publications carry the bytes, instead of an object.
     pub(crate) kept: bool,
 }
 
 impl Extent {
-    /// What of its bytes is in memory, as far as they count.
+    /// Returns the valid bytes that are in memory.
     pub(crate) fn chunks(&self) -> Vec<Bytes> {
         let mut left = (self.end - self.part.offset) as usize;
         let mut chunks = self.bytes.iter().flat_map(|bytes| bytes.iter().cloned()).collect::<Vec<_>>();
@@ -86,7 +86,7 @@ impl Extent {
 pub(crate) struct Extents(Vec<Extent>);
 
 impl Extents {
-    /// Of the parts found, in whatever order.
+    /// Builds the extents from the parts, which may be in any order.
     pub(crate) fn resolve(parts: &mut [Part]) -> Self {
         parts.sort_unstable_by_key(|part| (part.stamp, part.offset));
         let mut extents = Self::default();
@@ -99,12 +99,12 @@ impl Extents {
         extents
     }
 
-    /// Where the segment ends.
+    /// The end of the segment.
     pub(crate) fn end(&self) -> u64 {
         self.0.last().map_or(0, |extent| extent.end)
     }
 
-    /// Drops what lies at `len` and beyond.
+    /// Removes the bytes from `len` on.
     pub(crate) fn cut(&mut self, len: u64) {
         self.0.retain_mut(|extent| {
             extent.end = extent.end.min(len);
@@ -112,21 +112,21 @@ impl Extents {
         });
     }
 
-    /// Adds a part at the end; an empty one has no bytes to find.
+    /// Adds a part at the end. An empty part is skipped, because it has no bytes.
     pub(crate) fn push(&mut self, part: Part, bytes: Option<Arc<[Bytes]>>) {
         if part.len > 0 {
             self.0.push(Extent { part, end: part.offset + part.len, bytes, kept: false });
         }
     }
 
-    /// Marks the last extent as one that publications carry.
+    /// Marks the last extent as carried by publications.
     pub(crate) fn keep_last(&mut self) {
         if let Some(last) = self.0.last_mut() {
             last.kept = true;
         }
     }
 
-    /// Marks those of `kept` that count as carried by publications, and gives them their bytes.
+    /// Marks the extents in `kept` as carried by publications, and adds their bytes.
     pub(crate) fn keep(&mut self, kept: &[(Part, Bytes)]) {
         for extent in &mut self.0 {
             if let Some((_, bytes)) = kept.iter().find(|(part, _)| *part == extent.part) {
@@ -135,25 +135,25 @@ impl Extents {
         }
     }
 
-    /// Those that publications carry.
+    /// The extents that publications carry.
     pub(crate) fn kept(&self) -> impl Iterator<Item = &Extent> {
         self.0.iter().filter(|extent| extent.kept)
     }
 
-    /// Takes the kept extents off the end, with their bytes, so that they can be written again as one part.
+    /// Removes the kept extents from the end and returns their bytes, so that they can be written again as one part.
     pub(crate) fn take_kept(&mut self) -> Vec<Bytes> {
         let from = self.0.iter().rposition(|extent| !extent.kept).map_or(0, |at| at + 1);
         self.0.drain(from..).flat_map(|extent| extent.chunks()).collect()
     }
 
-    /// The object of a part is there: its bytes need not be kept.
+    /// Drops the bytes of a part whose object is uploaded.
     pub(crate) fn arrived(&mut self, part: &Part) {
         if let Some(extent) = self.0.iter_mut().find(|extent| extent.part == *part) {
             extent.bytes = None;
         }
     }
 
-    /// The extents that have bytes of a range, in order.
+    /// The extents that contain bytes of a range, in order.
     pub(crate) fn covering(&self, start: u64, end: u64) -> impl Iterator<Item = &Extent> {
         let from = self.0.partition_point(|extent| extent.end <= start);
         self.0.iter().skip(from).take_while(move |extent| extent.part.offset < end)
@@ -180,7 +180,7 @@ mod tests {
         let part = part(4096, 100, 3, 2);
         assert_eq!(part.name(), "segments/0000000000000007/0000001000-0000000064-0000000003000002");
         assert_eq!(Part::parse(&part.name(), 100), Some(part));
-        // A part that is not as long as it says is torn.
+        // A part whose length differs from its name is torn.
         assert_eq!(Part::parse(&part.name(), 99), None);
         for name in [
             "segments/7/0000001000-0000000064-0000000003000002",
@@ -210,10 +210,10 @@ mod tests {
 
     #[test]
     fn a_later_owner_cuts_what_an_earlier_one_left() {
-        // The earlier owner's last part was not committed; its upload may come late, which changes nothing.
+        // The last part of the earlier owner was not committed. It makes no difference if it is uploaded late.
         let parts = [part(0, 10, 1, 0), part(10, 50, 1, 0), part(10, 5, 2, 0), part(15, 5, 2, 0)];
         assert_eq!(shape(&parts), [(0, 10, 1), (10, 15, 2), (15, 20, 2)]);
-        // Within a part, and after a cut to nothing.
+        // A cut within a part, and a cut to length zero.
         assert_eq!(shape(&[part(0, 10, 1, 0), part(4, 2, 1, 1)]), [(0, 4, 1), (4, 6, 1)]);
         assert_eq!(shape(&[part(0, 10, 1, 0), part(0, 3, 2, 0)]), [(0, 3, 2)]);
         assert_eq!(shape(&[part(0, 10, 1, 0), part(4, 0, 2, 0)]), [(0, 4, 1)]);

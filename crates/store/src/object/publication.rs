@@ -1,7 +1,7 @@
-//! The object that a publication makes: the uberblock, the ring before it, and who is the owner.
+//! A publication: an object with the uberblock, the ring before it, and the owner.
 //!
-//! Format and fencing argument: `docs/format/object-store.md`, "Publications". Each is a new object, made create-only:
-//! two owners cannot both make the same one, so the one that comes second learns of the other.
+//! Format and fencing argument: `docs/format/object-store.md`, "Publications". Each publication is a new object that
+//! is put create-only. Two owners cannot both create the same object, so the second one learns of the other.
 
 use std::collections::VecDeque;
 
@@ -11,13 +11,13 @@ use super::parts::{Part, Stamp};
 use crate::codec::{self, SUM_LEN};
 use crate::{RawUberblock, SegmentId, UBERBLOCK_MAX, UBERBLOCK_RING};
 
-/// Bytes of parts that a publication carries at most, so that a small commit is one request …
+/// Maximum number of bytes of parts in a publication. It lets a small commit be a single request.
 pub(crate) const KEPT_BYTES_MAX: u64 = 128 << 10;
-/// … and how many parts.
+/// Maximum number of parts in a publication.
 pub(crate) const KEPT_MAX: usize = 256;
-/// Where all publications are.
+/// The folder of all publications.
 pub(crate) const FOLDER: &str = "uberblocks";
-/// Most segments that wait for their deletion; of more the oldest go at once.
+/// Maximum number of deleted segments whose objects are kept. Of more segments, the oldest ones are deleted at once.
 pub(crate) const DOOMED_MAX: usize = 1024;
 
 const MAGIC: &[u8; 8] = b"SNOWOBJU";
@@ -40,7 +40,7 @@ const OFF_KEPT_COUNT: usize = 90; // u16
 const HEADER_LEN: usize = 92;
 /// Bytes of a kept part before its contents.
 const KEPT_HEAD: usize = 28;
-/// The longest publication.
+/// The maximum length of a publication.
 const LEN_MAX: usize = HEADER_LEN
     + HOST_MAX
     + UBERBLOCK_RING * (12 + UBERBLOCK_MAX)
@@ -49,20 +49,20 @@ const LEN_MAX: usize = HEADER_LEN
     + KEPT_BYTES_MAX as usize
     + SUM_LEN;
 
-/// Who writes: one opening of the pool by one process.
+/// A writer: one opening of the pool by one process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Writer {
-    /// Which machine it is on.
+    /// The id of its machine.
     pub(crate) machine: [u8; 16],
-    /// That machine's name, for people.
+    /// The name of its machine, for messages.
     pub(crate) host: String,
-    /// Random.
+    /// Random bytes.
     pub(crate) nonce: [u8; 16],
-    /// When it opened the pool, seconds since 1970 by its own clock.
+    /// When it opened the pool, in seconds since 1970 by its own clock.
     pub(crate) since: u64,
 }
 
-/// A segment that is deleted, and whose bytes stay a little longer for those who only read.
+/// A deleted segment whose objects are kept for a while, for processes that only read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Doomed {
     pub(crate) id: SegmentId,
@@ -70,21 +70,21 @@ pub(crate) struct Doomed {
     pub(crate) since: u64,
 }
 
-/// What one object says.
+/// The contents of a publication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Publication {
-    /// One more for each.
+    /// The number of the publication. It increases by one.
     pub(crate) seq: u64,
-    /// One more for each owner.
+    /// The number of the owner. It increases with each owner.
     pub(crate) epoch: u64,
     pub(crate) guid: u64,
     pub(crate) writer: Writer,
-    /// When it was made, by the writer's clock.
+    /// When it was made, in seconds since 1970 by the writer's clock.
     pub(crate) time: u64,
-    /// The last published last.
+    /// The latest uberblock is last.
     pub(crate) ring: VecDeque<RawUberblock>,
     pub(crate) doomed: Vec<Doomed>,
-    /// Parts that have no object of their own yet.
+    /// Parts that are not uploaded as objects yet.
     pub(crate) kept: Vec<(Part, Bytes)>,
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn name(seq: u64) -> String {
     format!("{FOLDER}/{seq:016x}")
 }
 
-/// The number of the object of that name.
+/// The number in the name of an object.
 pub(crate) fn parse_name(text: &str) -> Option<u64> {
     let seq = u64::from_str_radix(text.strip_prefix(FOLDER)?.strip_prefix('/')?, 16).ok()?;
     (name(seq) == text).then_some(seq)
@@ -148,7 +148,7 @@ impl Publication {
     }
 
     /// # Errors
-    /// What is wrong, in words that follow "it".
+    /// What is wrong, as a text that follows "it".
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
         if bytes.len() > LEN_MAX {
             return Err("is too long");
@@ -223,9 +223,10 @@ impl Publication {
     }
 }
 
-/// A time as people read it, UTC.
+/// Formats a time in UTC, for messages.
 pub(crate) fn utc(seconds: u64) -> String {
-    // Days to civil date, after "chrono-Compatible Low-Level Date Algorithms" by H. Hinnant; the era begins on 1 March.
+    // Conversion of days to a date, after "chrono-Compatible Low-Level Date Algorithms" by H. Hinnant. The era begins
+    // on 1 March.
     let (days, of_day) = (seconds / 86_400 + 719_468, seconds % 86_400);
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

@@ -1,4 +1,4 @@
-//! Reading: from memory what has not arrived, else in windows.
+//! Reading from an object store: data that is not uploaded yet comes from memory, other data is read in windows.
 
 use bytes::Bytes;
 use object_store::Error;
@@ -9,16 +9,16 @@ use super::parts::Part;
 use super::windows::{self, WHOLE_MAX};
 use crate::{Result, SegmentId, StoreError};
 
-/// How often a reader looks again for a segment that the owner changes meanwhile.
+/// How often a reader lists the parts of a segment again that the owner is changing.
 const LOOKS_MAX: u32 = 3;
 
-/// A range of an object, and where in the answer it belongs.
+/// A range of an object, and its position in the answer.
 struct Wanted {
     part: Part,
-    /// In the part.
+    /// Offset in the part.
     start: u64,
     end: u64,
-    /// In the answer.
+    /// Offset in the answer.
     at: usize,
 }
 
@@ -33,7 +33,7 @@ impl Inner {
             if !matches!(error, Error::NotFound { .. }) {
                 return Err(self.refused("read from", error));
             }
-            // The owner may have put another part in its place, or deleted the segment.
+            // The owner may have replaced the part, or deleted the segment.
             looks += 1;
             if looks > LOOKS_MAX || !self.look_again(id)? {
                 return Err(StoreError::Gone { id, part: part.name().into(), path: self.url.clone() });
@@ -41,7 +41,7 @@ impl Inner {
         }
     }
 
-    /// Copies what is in memory, and says what else is wanted.
+    /// Copies the bytes that are in memory, and returns the other ranges.
     fn plan(&self, id: SegmentId, offset: u64, buf: &mut [u8]) -> Result<Vec<Wanted>> {
         let state = self.know_all()?;
         let segment = state.segments.get(&id).ok_or_else(|| self.no_segment(id))?;
@@ -80,7 +80,7 @@ impl Inner {
             let to = wanted.at + (at - wanted.start) as usize;
             let from = (at - start) as usize;
             let count = (upto - at) as usize;
-            // `get_range` has seen to it that the window is whole.
+            // `get_range` has made sure that the window is complete.
             buf[to..to + count].copy_from_slice(&window[from..from + count]);
             at = upto;
         }
@@ -110,14 +110,14 @@ impl Inner {
             if let Some(disk) = self.disk() {
                 disk.put(&(part, number), window);
             }
-            // A copy: a slice would keep the whole run in memory.
+            // A copy, because a slice would keep the whole run in memory.
             self.windows.put((part, number), Bytes::copy_from_slice(window));
         }
         let (_, end) = windows::range(place);
         Ok(bytes.slice(..(end - start) as usize))
     }
 
-    /// Small parts that were just written are likely to be read again: they are the metadata.
+    /// Caches a small part that was just uploaded. It is probably metadata, which is likely to be read again.
     pub(super) fn keep_sent(&self, part: &Part, chunks: &[Bytes]) {
         if part.len > 0 && part.len <= WHOLE_MAX {
             let mut bytes = Vec::with_capacity(part.len as usize);
@@ -130,7 +130,7 @@ impl Inner {
     }
 }
 
-/// Fills `buf` with what chunks have from `start` on; they have it.
+/// Fills `buf` with the bytes of `chunks` from `start` on. There must be enough of them.
 fn copy(chunks: &[Bytes], mut start: u64, mut buf: &mut [u8]) {
     for chunk in chunks {
         let len = chunk.len() as u64;

@@ -1,4 +1,4 @@
-//! What an object store refused, in words: what, where, and what to do about it.
+//! Error messages for requests that an object store refused: what failed, where, and what the user can do about it.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use super::backend::service;
 use super::remote::status;
 use crate::{RemoteError, StoreError};
 
-/// What is said of an object that is missing.
+/// The text for a missing object.
 pub(super) const NOT_THERE: &str = "it is not there";
 
-/// What to look at, by service.
+/// Advice for each service.
 struct Advice {
     credentials: &'static str,
     bucket: &'static str,
@@ -44,7 +44,7 @@ impl Advice {
     }
 }
 
-/// The error of having tried to `op` what is at `url`.
+/// Converts an error of doing `op` to the pool at `url`.
 pub(super) fn explain(op: &'static str, url: &Path, error: &Error) -> StoreError {
     let text = whole(error);
     let (why, remedy) = words(error, &text, Advice::of(url));
@@ -87,7 +87,7 @@ fn words(error: &Error, text: &str, advice: &Advice) -> (&'static str, &'static 
     }
 }
 
-/// What the store said in XML, in short.
+/// Shortens an error in XML.
 fn brief(text: &str) -> String {
     let element = |name: &str| {
         let (_, rest) = text.split_once(&format!("<{name}>"))?;
@@ -101,7 +101,7 @@ fn brief(text: &str) -> String {
     }
 }
 
-/// The error with its causes, where they say anything new.
+/// The text of an error with its causes, unless they repeat it.
 fn whole(error: &Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);

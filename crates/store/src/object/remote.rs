@@ -1,7 +1,8 @@
-//! Requests to an object store, one at a time and blocking, with retries that lose nothing.
+//! Blocking requests to an object store, with retries.
 //!
-//! Every request may be repeated: an object's bytes follow from its key, and what is put create-only carries a nonce, by
-//! which its writer knows its own. So a lost response, or one that comes too late, costs time only.
+//! Every request can be repeated without harm. The bytes of an object depend only on its key. An object that is put
+//! create-only contains a nonce, by which its writer recognises it. So a response that is lost or late only costs
+//! time.
 
 use std::fmt;
 use std::future::Future;
@@ -19,23 +20,23 @@ use tokio::runtime::Runtime;
 
 use crate::Traffic;
 
-/// Threads that drive requests; each does little but wait.
+/// Threads that run the requests. They mostly wait.
 const WORKERS: usize = 2;
-/// What an attempt may take, whatever its size …
+/// Maximum time for an attempt, without the time for its bytes.
 const ATTEMPT_BASE: Duration = Duration::from_secs(30);
-/// … and for its bytes: slower lines are taken for dead.
+/// Additional time for the bytes of an attempt. A slower connection is treated as dead.
 const SLOWEST_BYTES_PER_SECOND: u64 = 64 << 10;
-/// A key that is neither there nor can be made: so often, then the store is taken for broken.
+/// How often a key may neither exist nor be creatable, before the store is treated as broken.
 const CONFLICTS_MAX: u32 = 20;
 
-/// How long and how often requests are tried again.
+/// How long and how often requests are repeated.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
-    /// No new attempt so long after the first.
+    /// No new attempt starts when this time has passed since the first one.
     pub(crate) total: Duration,
-    /// The first pause is about this long, each further one about twice as long as the one before …
+    /// The first pause. Each further pause is about twice as long as the previous one.
     pub(crate) first_pause: Duration,
-    /// … up to this.
+    /// The maximum pause.
     pub(crate) longest_pause: Duration,
 }
 
@@ -60,39 +61,39 @@ struct Counters {
     bytes_received: AtomicU64,
 }
 
-/// Keys in a page of a listing, as S3 has it.
+/// Keys in a page of a listing, as in S3.
 const PAGE: u64 = 1000;
 
 fn count(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
 }
 
-/// What became of an object put create-only.
+/// The result of a create-only put.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Created {
-    /// It is there, and ours.
+    /// The object exists and is this writer's.
     Ours,
-    /// Another one has the key.
+    /// Another writer has the key. Contains the bytes of its object.
     Theirs(Bytes),
 }
 
-/// An object as a listing shows it.
+/// An object in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Listed {
-    /// Its key, below the prefix of the pool.
+    /// The key, relative to the prefix of the pool.
     pub(crate) key: String,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub(crate) len: u64,
-    /// When it was made, by the clock of the store: seconds since 1970.
+    /// When it was made, in seconds since 1970 by the clock of the store.
     pub(crate) made: i64,
 }
 
-/// The keys below one prefix of a bucket.
+/// The objects below a prefix of a bucket.
 pub(crate) struct Remote {
     backend: Arc<dyn Backend>,
     prefix: Key,
     patience: Patience,
-    /// Taken only when this is dropped.
+    /// `None` only after the drop.
     runtime: Option<Runtime>,
     counters: Counters,
     seed: AtomicU64,
@@ -109,7 +110,7 @@ impl fmt::Debug for Remote {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        // Waiting for its threads is not allowed everywhere, and nobody needs what they still do.
+        // Waiting for the threads is not allowed everywhere, and their remaining work is not needed.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -148,7 +149,7 @@ impl Remote {
         self.prefix.parts().chain(Key::from(name).parts()).collect()
     }
 
-    /// Runs one attempt on the runtime and waits for it: also from threads that are not allowed to block on futures.
+    /// Runs an attempt on the runtime and waits for it. It may be called from threads that must not block on futures.
     fn attempt<T: Send + 'static>(
         &self,
         bytes: u64,
@@ -162,13 +163,13 @@ impl Remote {
                 Ok(outcome) => outcome,
                 Err(_) => Err(Error::Generic { store: "object store", source: "no answer in time".into() }),
             };
-            // Nobody waits any more: the store was dropped.
+            // The caller no longer waits, because the store was dropped.
             let _ = answer.send(outcome);
         });
         answered.recv().unwrap_or_else(|_| Err(gone()))
     }
 
-    /// Repeats what may succeed the next time.
+    /// Repeats an attempt while its error may be temporary.
     fn persist<T>(&self, mut attempt: impl FnMut() -> Outcome<T>) -> Outcome<T> {
         let begun = Instant::now();
         let mut pause = self.patience.first_pause;
@@ -188,14 +189,15 @@ impl Remote {
         }
     }
 
-    /// Between half and all of a pause, so that those who failed together do not come back together.
+    /// Returns a random time between half of a pause and the whole pause. So clients that failed together do not
+    /// retry together.
     fn jittered(&self, pause: Duration) -> Duration {
         let step = self.seed.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         let mixed = (step ^ (step >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         pause / 2 + (pause / 2).mul_f64((mixed >> 11) as f64 / (1u64 << 53) as f64)
     }
 
-    /// Puts an object whose bytes follow from its key, or that only the newest of may count.
+    /// Puts an object. Its bytes must depend only on its key, or only its newest version may count.
     pub(crate) fn put(&self, name: &str, pieces: &[Bytes]) -> Outcome<()> {
         let key = self.key(name);
         let len: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
@@ -208,7 +210,7 @@ impl Remote {
         })
     }
 
-    /// Puts an object unless its key is taken. `bytes` must be unlike any other that this or another writer puts there.
+    /// Puts an object unless its key exists. `bytes` must be unique among all that any writer puts there.
     pub(crate) fn create(&self, name: &str, bytes: &Bytes) -> Outcome<Created> {
         let key = self.key(name);
         let len = bytes.len() as u64;
@@ -227,11 +229,11 @@ impl Remote {
                 Err(error @ (Error::AlreadyExists { .. } | Error::Precondition { .. })) => error,
                 Err(error) => return Err(error),
             };
-            // It may be there from an attempt whose answer was lost.
+            // It may exist because of an attempt whose response was lost.
             match self.get(name) {
                 Ok(found) if found == *bytes => return Ok(Created::Ours),
                 Ok(found) => return Ok(Created::Theirs(found)),
-                // S3 answers so while somebody else is putting there; he may fail.
+                // S3 returns this while another writer puts the object, which may still fail.
                 Err(Error::NotFound { .. }) if conflicts < CONFLICTS_MAX => conflicts += 1,
                 Err(Error::NotFound { .. }) => return Err(error),
                 Err(error) => return Err(error),
@@ -240,12 +242,12 @@ impl Remote {
         }
     }
 
-    /// A whole object.
+    /// Reads a whole object.
     pub(crate) fn get(&self, name: &str) -> Outcome<Bytes> {
         self.get_with(name, None)
     }
 
-    /// A range of an object, all of it.
+    /// Reads a range of an object. A short answer is an error.
     pub(crate) fn get_range(&self, name: &str, start: u64, end: u64) -> Outcome<Bytes> {
         let bytes = self.get_with(name, Some(start..end))?;
         if bytes.len() as u64 != end - start {
@@ -271,7 +273,7 @@ impl Remote {
         })
     }
 
-    /// Deletes an object; one that is not there is no error.
+    /// Deletes an object. It is no error if it does not exist.
     pub(crate) fn delete(&self, name: &str) -> Outcome<()> {
         let key = self.key(name);
         let deleted = self.persist(|| {
@@ -285,7 +287,7 @@ impl Remote {
         }
     }
 
-    /// Whether there is any object at all.
+    /// Whether there is any object below the prefix.
     pub(crate) fn holds_anything(&self) -> Outcome<bool> {
         self.persist(|| {
             count(&self.counters.lists, 1);
@@ -294,13 +296,13 @@ impl Remote {
         })
     }
 
-    /// All objects below `name`, sorted by key.
+    /// Lists all objects below `name`, sorted by key.
     pub(crate) fn list(&self, name: &str) -> Outcome<Vec<Listed>> {
         let key = self.key(name);
         let found = self.persist(|| {
             count(&self.counters.lists, 1);
             let (backend, key) = (self.backend.clone(), key.clone());
-            // A listing of any length: each page has its own limit in the client.
+            // A listing may be long, so it gets more time: the client limits the time of each page.
             self.attempt(u64::from(u32::MAX), async move {
                 backend.list(Some(&key)).try_collect::<Vec<_>>().await
             })
@@ -322,12 +324,12 @@ fn gone() -> Error {
     Error::Generic { store: "object store", source: "the store is closed".into() }
 }
 
-/// Whether the next attempt may succeed: everything but what the store has understood and refused.
+/// Whether the next attempt may succeed. This is so unless the store has understood and refused the request.
 fn is_passing(error: &Error) -> bool {
     match error {
         Error::Generic { .. } => match status(error) {
             Some(status) => status >= 500 || matches!(status, 408 | 429),
-            // A request that cannot even be written down.
+            // An invalid request, which cannot be sent.
             None => !error.to_string().contains("builder error"),
         },
         Error::JoinError { .. } => true,
@@ -335,7 +337,7 @@ fn is_passing(error: &Error) -> bool {
     }
 }
 
-/// The HTTP status in an error. The client has it in its words only.
+/// The HTTP status of an error. The client provides it only in its error text.
 pub(crate) fn status(error: &Error) -> Option<u16> {
     let mut source: Option<&dyn std::error::Error> = Some(error);
     while let Some(error) = source {

@@ -1,5 +1,5 @@
-//! Segments: what is appended stays in memory until a sync or a seal makes a part of it, which goes up on a thread of its
-//! own.
+//! The segments of an object store. Appended bytes stay in memory until a sync or a seal makes a part of them. A
+//! thread uploads each part.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IoSlice;
@@ -13,24 +13,24 @@ use super::publication::{DOOMED_MAX, Doomed, KEPT_BYTES_MAX, KEPT_MAX};
 use super::{Inner, SEGMENT_CAPACITY, UPLOADS_MAX};
 use crate::{Result, SegmentId, SegmentInfo, StoreError, vectored};
 
-/// What is known of the segments. A reader's may be behind.
+/// What is known about the segments. In a process that only reads, it may be outdated.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// Whether `segments` has all that the store has.
+    /// Whether `segments` is complete.
     listed: bool,
     pub(super) segments: BTreeMap<SegmentId, Segment>,
-    /// Segments that are deleted and whose objects are still there, or may be.
+    /// Deleted segments whose objects still exist, or may exist.
     doomed: BTreeMap<SegmentId, Grave>,
-    /// Parts that the newest publication carried when the store was opened.
+    /// Parts in the newest publication at the time when the store was opened.
     carried: Vec<(Part, Bytes)>,
-    /// Segments with something to upload.
+    /// Segments with data that is not uploaded.
     dirty: BTreeSet<SegmentId>,
     /// How often this owner has cut a segment.
     cuts: u64,
-    /// Parts on their way, by when they were sent.
+    /// The numbers of the parts that are being uploaded.
     under_way: BTreeSet<u64>,
     sent: u64,
-    /// Threads that delete.
+    /// The number of threads that delete objects.
     chores: usize,
     /// Why a part could not be uploaded.
     failed: Option<Arc<StoreError>>,
@@ -45,25 +45,25 @@ struct Grave {
 /// A segment.
 #[derive(Debug, Default)]
 pub(super) struct Segment {
-    /// All its objects, also those that have no bytes any more.
+    /// All its objects, including those without valid bytes.
     parts: Vec<Part>,
     pub(super) extents: Extents,
-    /// What comes behind the extents, if it takes appends.
+    /// The appended bytes after the extents; `None` if the segment is not open for appending.
     pub(super) tail: Option<Tail>,
 }
 
-/// What is appended and in no part yet.
+/// Appended bytes that are not in a part yet.
 #[derive(Debug)]
 pub(super) struct Tail {
     stamp: Stamp,
     pub(super) chunks: Vec<Bytes>,
     len: u64,
-    /// That the segment was made, or cut, has to be told even if nothing is appended.
+    /// Whether the segment was created or cut, so that a part must be written even if nothing is appended.
     tell: bool,
 }
 
 impl Segment {
-    /// Of the parts that have objects, and those that publications carry.
+    /// Builds a segment from its parts that are objects, and those that publications carry.
     fn of(parts: Vec<Part>, carried: &[(Part, Bytes)]) -> Self {
         let mut all = parts.clone();
         all.extend(carried.iter().map(|(part, _)| *part).filter(|part| !parts.contains(part)));
@@ -72,7 +72,7 @@ impl Segment {
         Self { parts, extents, tail: None }
     }
 
-    /// Whether it has something that is in no part.
+    /// Whether it has changes that are in no part.
     fn is_pending(&self) -> bool {
         self.tail.as_ref().is_some_and(|tail| tail.tell || tail.len > 0)
     }
@@ -83,7 +83,7 @@ impl Segment {
 }
 
 impl State {
-    /// What the next publication says is deleted: the newest, if they are too many.
+    /// The deleted segments that the next publication lists. If there are too many, only the newest ones.
     pub(super) fn doomed(&self) -> Vec<Doomed> {
         let doomed = self.doomed.iter().map(|(&id, grave)| Doomed { id, since: grave.since });
         let mut doomed: Vec<Doomed> = doomed.collect();
@@ -92,16 +92,16 @@ impl State {
         doomed
     }
 
-    /// What the last publication said.
+    /// Sets the state of the last publication.
     pub(super) fn set_published(&mut self, doomed: &[Doomed], carried: Vec<(Part, Bytes)>) {
         self.doomed = doomed.iter().map(|d| (d.id, Grave { since: d.since, parts: Vec::new() })).collect();
         self.carried = carried;
     }
 
-    /// What the next publication carries.
+    /// The parts that the next publication carries.
     pub(super) fn kept(&self) -> Vec<(Part, Bytes)> {
         if !self.listed {
-            // Nothing can have been written yet.
+            // Nothing can have been written before the segments are listed.
             return self.carried.clone();
         }
         let mut kept: Vec<(Part, Bytes)> = Vec::new();
@@ -112,7 +112,7 @@ impl State {
         kept
     }
 
-    /// Whether a publication can carry all that no object has.
+    /// Whether the next publication can carry all data that is not uploaded.
     fn fits(&self) -> bool {
         let mut dirty = self.dirty.iter().filter_map(|id| self.segments.get(id)?.tail.as_ref());
         let is_told = dirty.clone().any(|tail| tail.tell && tail.len == 0);
@@ -124,7 +124,7 @@ impl State {
         !is_told && all.is_some_and(|(bytes, count)| bytes <= KEPT_BYTES_MAX && count <= KEPT_MAX)
     }
 
-    /// Makes parts of all tails that the next publication carries.
+    /// Turns all tails into parts that the next publication carries.
     fn keep_all(&mut self) {
         for id in std::mem::take(&mut self.dirty) {
             let Some(segment) = self.segments.get_mut(&id).filter(|segment| segment.is_pending()) else {
@@ -140,7 +140,8 @@ impl State {
         }
     }
 
-    /// Takes out what has been deleted for so long that its objects may go, and the oldest of too many.
+    /// Removes the segments whose objects may be deleted now: those deleted before `until`, and the oldest ones of
+    /// too many. Returns their parts.
     pub(super) fn take_due(&mut self, until: u64) -> Vec<Part> {
         let mut due: Vec<(u64, SegmentId)> =
             self.doomed.iter().map(|(&id, grave)| (grave.since, id)).collect();
@@ -153,7 +154,7 @@ impl State {
 }
 
 impl Inner {
-    /// Reads the list of all segments, unless that was done.
+    /// Lists all segments, unless that was done before.
     pub(super) fn know_all(&self) -> Result<MutexGuard<'_, State>> {
         let state = self.state.lock();
         if state.listed {
@@ -177,7 +178,7 @@ impl Inner {
                     }
                 }
             }
-            // What is gone needs no more remembering.
+            // Forget deleted segments whose objects no longer exist.
             state.doomed.retain(|_, grave| !grave.parts.is_empty());
             state.listed = true;
         }
@@ -189,7 +190,8 @@ impl Inner {
         Ok(listed.iter().filter_map(|listed| Part::parse(&listed.key, listed.len)).collect())
     }
 
-    /// Looks again for the parts of a segment that another process may have changed; says whether anything did.
+    /// Lists the parts of a segment again, which another process may have changed. Returns whether any part has
+    /// changed.
     pub(super) fn look_again(&self, id: SegmentId) -> Result<bool> {
         let parts = self.list_parts(&format!("{FOLDER}/{id}"))?;
         let mut state = self.state.lock();
@@ -221,7 +223,7 @@ impl Inner {
         }
         let mut segment = Segment::default();
         if let Some(grave) = state.doomed.remove(&id) {
-            // Its new parts, with a greater stamp, cut the old ones off.
+            // The new parts have a greater stamp and so replace the old ones.
             state.cuts += 1;
             segment.parts = grave.parts;
         }
@@ -296,13 +298,14 @@ impl Inner {
         Ok(())
     }
 
-    /// Makes all that was appended ready to be published: what is little the publication carries, all else is made durable.
+    /// Prepares all appended data for a publication. The publication carries it if it is small; else it is made
+    /// durable in objects.
     pub(super) fn sync_for_publication(this: &Arc<Self>) -> Result<()> {
         let mut state = this.know_all()?;
         if state.fits() {
             state.keep_all();
         } else {
-            // With the others, so that what is carried does not grow for ever.
+            // Upload the kept parts too, so that publications do not grow without limit.
             let kept = state.segments.iter().filter(|(_, segment)| segment.extents.kept().next().is_some());
             let ids: Vec<SegmentId> = kept.map(|(&id, _)| id).collect();
             state.dirty.extend(ids);
@@ -311,7 +314,7 @@ impl Inner {
         Self::sync(this)
     }
 
-    /// Makes durable what was appended: uploads the tails, and waits until all that was sent has arrived.
+    /// Makes all appended data durable: uploads the tails, and waits for all uploads.
     pub(super) fn sync(this: &Arc<Self>) -> Result<()> {
         let dirty = std::mem::take(&mut this.state.lock().dirty);
         if !dirty.is_empty() {
@@ -331,7 +334,7 @@ impl Inner {
         }
     }
 
-    /// Sends what a segment has in memory, as soon as no more than so many parts are under way.
+    /// Starts the upload of a segment's data in memory. Waits first while [`UPLOADS_MAX`] uploads are running.
     fn upload<'a>(
         this: &'a Arc<Self>,
         mut state: MutexGuard<'a, State>,
@@ -346,7 +349,7 @@ impl Inner {
         let (number, stamp) = (state.sent, Stamp::new(this.epoch, state.cuts));
         let Some(segment) = state.segments.get_mut(&id) else { return Ok(state) };
         let is_pending = segment.is_pending();
-        // One part of what publications carried and what came since.
+        // Combine the parts that publications carried and the later data into one part.
         let mut chunks = segment.extents.take_kept();
         if !is_pending && chunks.is_empty() {
             return Ok(state);
@@ -377,7 +380,7 @@ impl Inner {
         Ok(state)
     }
 
-    /// Puts one part, and tells those who wait for it.
+    /// Puts a part, and notifies the waiting threads.
     fn send(&self, number: u64, part: Part, chunks: &[Bytes]) {
         let sent = self.remote.put(&part.name(), chunks);
         if sent.is_ok() {
@@ -400,7 +403,7 @@ impl Inner {
         self.arrived.notify_all();
     }
 
-    /// Deletes objects beside whatever else goes on; what stays because of an error is an orphan.
+    /// Deletes objects in a thread. Objects that cannot be deleted remain as orphans.
     pub(super) fn delete_later(this: &Arc<Self>, names: Vec<String>) {
         if names.is_empty() {
             return;
@@ -426,7 +429,7 @@ impl Inner {
         }
     }
 
-    /// Waits for deletions that go on beside.
+    /// Waits for the threads that delete.
     #[cfg(test)]
     pub(super) fn wait_for_chores(&self) {
         let mut state = self.state.lock();

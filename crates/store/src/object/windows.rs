@@ -1,7 +1,8 @@
-//! Reading parts in windows: a request costs so much more than its bytes that a few more are had for nothing.
+//! Reading parts in windows. A request costs much more than the transfer of some extra bytes.
 //!
-//! A small part is one window, as metadata mostly is. Of a larger one windows are read alone as long as reads jump about,
-//! and in runs that double when they follow one another. Recent windows stay in memory.
+//! A small part is a single window; metadata is mostly in such parts. Windows of a larger part are read one by one
+//! while reads are random. For sequential reads, they are read in runs whose length doubles. Recent windows stay in
+//! memory.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,18 +11,18 @@ use parking_lot::Mutex;
 
 use super::parts::Part;
 
-/// Parts up to this are read whole.
+/// The maximum length of a part that is a single window.
 pub(crate) const WHOLE_MAX: u64 = 1 << 20;
-/// Else this is read at a time …
+/// The length of a window in larger parts.
 pub(crate) const WINDOW: u64 = 256 << 10;
-/// … or so many of it, when reads follow one another.
+/// The maximum number of windows in a run of sequential reads.
 const RUN_MAX: u64 = 16;
-/// Bytes of windows kept in memory.
+/// The maximum length of the windows in memory, in bytes.
 const MEMORY_MAX: usize = 48 << 20;
-/// Readers whose place is remembered.
+/// The maximum number of sequential readers that are tracked.
 const STREAMS_MAX: usize = 64;
 
-/// A window of a part, by its number.
+/// A window: its part, and its number in the part.
 pub(crate) type Place = (Part, u64);
 
 #[derive(Debug, Default)]
@@ -35,11 +36,11 @@ struct Inner {
     by_use: BTreeMap<u64, Place>,
     bytes: usize,
     clock: u64,
-    /// Where reads would go on, and how long the last run was.
+    /// For each sequential reader: the window at which it would continue, and the length of its last run.
     streams: Vec<(Place, u64)>,
 }
 
-/// Bytes of a window of `part`.
+/// The length of the windows of `part`.
 pub(crate) fn window_len(part: &Part) -> u64 {
     if part.len <= WHOLE_MAX { part.len.max(1) } else { WINDOW }
 }
@@ -52,7 +53,7 @@ pub(crate) fn range(place: &Place) -> (u64, u64) {
 }
 
 impl Windows {
-    /// A window that is in memory.
+    /// Returns a window if it is in memory.
     pub(crate) fn get(&self, place: &Place) -> Option<Bytes> {
         let inner = &mut *self.inner.lock();
         inner.clock += 1;
@@ -63,7 +64,7 @@ impl Windows {
         Some(bytes.clone())
     }
 
-    /// Keeps a window, in place of those used longest ago.
+    /// Adds a window, and removes the least recently used ones if there are too many.
     pub(crate) fn put(&self, place: Place, bytes: Bytes) {
         let inner = &mut *self.inner.lock();
         inner.clock += 1;
@@ -82,7 +83,7 @@ impl Windows {
         }
     }
 
-    /// How many windows to read from `place` on, which is in no cache.
+    /// Returns how many windows to read from `place` on. The window at `place` is in no cache.
     pub(crate) fn run(&self, place: &Place) -> u64 {
         let (part, number) = *place;
         let left = part.len.div_ceil(window_len(&part)).saturating_sub(number).max(1);
@@ -127,7 +128,8 @@ mod tests {
         }
         assert_eq!(runs, [1, 2, 4, 8, 16, 16]);
         assert_eq!(windows.run(&(part, 200)), 1);
-        // The other reader's place is still known; at the end only what is left is read.
+        // The position of the other reader is still known. At the end of the part, only the remaining windows are
+        // read.
         assert_eq!(windows.run(&(part, at)), 16);
         assert_eq!(windows.run(&(part, 255)), 1);
     }

@@ -3,7 +3,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
 use super::*;
 use crate::{Access, CreateOptions, DirectoryStore, FileStore, Location, PoolLabel, SegmentId, Store, open};
 
-/// Some user who is neither root nor whoever runs the tests.
+/// A user that is neither root nor the one that runs the tests.
 const STRANGER: u32 = 54_321;
 
 fn options() -> CreateOptions {
@@ -11,7 +11,7 @@ fn options() -> CreateOptions {
     CreateOptions { label, size: None, force: false }
 }
 
-/// A pool in a directory with one sealed segment, and a victim beside it.
+/// A pool in a directory with one sealed segment, and a file of a victim next to it.
 fn pool() -> (tempfile::TempDir, PathBuf, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let root = std::fs::canonicalize(dir.path()).unwrap().join("pool");
@@ -29,7 +29,7 @@ fn segment(root: &Path) -> PathBuf {
     root.join("segments/00/0000000000000001.seg")
 }
 
-/// Whether a test may give files to others.
+/// Whether a test can change the owner of files.
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -44,7 +44,7 @@ fn a_segment_that_is_a_link_is_neither_read_nor_written() {
     store.rewrite(SegmentId(1), 0, b"X").unwrap_err();
     store.read(SegmentId(1), 0, &mut [0; 4]).unwrap_err();
     assert_eq!(std::fs::read(&victim).unwrap(), b"a victim's precious text");
-    // Deleting takes the link away, not what it leads to.
+    // Deleting removes the link, not its target.
     store.delete_segment(SegmentId(1)).unwrap();
     assert!(victim.exists());
 }
@@ -72,7 +72,7 @@ fn every_fixed_file_of_a_pool_must_be_a_regular_file() {
         symlink(&victim, root.join(name)).unwrap();
         DirectoryStore::open(&root, Access::ReadWrite).unwrap_err();
         std::fs::remove_file(root.join(name)).unwrap();
-        // A fifo must not make anybody wait.
+        // Opening a FIFO must not block.
         rustix::fs::mknodat(CWD, root.join(name), FileType::Fifo, Mode::RWXU, 0).unwrap();
         DirectoryStore::open(&root, Access::ReadWrite).unwrap_err();
         assert_eq!(std::fs::read(&victim).unwrap(), before, "{name}");
@@ -130,7 +130,7 @@ fn root_opens_no_pool_of_another_user_and_says_what_to_do() {
             let text = error.to_string();
             assert!(text.contains("sudo -u \\#54321 snowmelt") && text.contains(TRUST_VARIABLE), "{text}");
         }
-        // The name of the pool can be told: only its own files are looked at.
+        // The pool's name can be read, because only the pool's own files are opened.
         assert_eq!(crate::label(&location).unwrap().name, "tank");
     }
     let error = DirectoryStore::create(&root, &CreateOptions { force: true, ..options() }).unwrap_err();

@@ -1,5 +1,5 @@
-//! An object store in memory that loses, repeats and reorders requests. Everything follows from the seed and the order of
-//! requests.
+//! An object store in memory that loses, repeats and reorders requests. The faults depend only on the seed and the
+//! order of requests.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use object_store::{
 };
 use parking_lot::{Condvar, Mutex};
 
-/// What a request does to the objects.
+/// The change that a request makes.
 #[derive(Debug, Clone)]
 enum Change {
     Put(Path, PutPayload, PutMode),
@@ -26,24 +26,24 @@ pub(super) struct Flaky {
     pub(super) objects: InMemory,
     state: Mutex<State>,
     changed: Condvar,
-    /// Puts that must not exist take the place of what is there.
+    /// Whether create-only puts replace an existing object.
     ignores_conditions: bool,
 }
 
 #[derive(Debug, Default)]
 struct State {
     seed: u64,
-    /// One request of so many goes wrong; none if 0.
+    /// On average, one request of this number fails; 0 for none.
     one_in: u64,
-    /// Requests that were lost, and take effect later.
+    /// Lost requests that take effect later.
     late: VecDeque<(u32, Change)>,
-    /// One put whose key has this in it waits until it is lifted.
+    /// A put whose key contains this waits until it is released.
     held: Option<String>,
-    /// Puts that wait.
+    /// The number of waiting puts.
     waiting: usize,
     faults: u64,
     requests: u64,
-    /// What happens to the request of that number.
+    /// A request by its number, and what happens to it.
     planned: Option<(u64, Fate)>,
 }
 
@@ -60,7 +60,7 @@ pub(super) enum Fate {
 }
 
 impl Fate {
-    /// Whatever can go wrong.
+    /// All faults.
     pub(super) const FAULTS: [Self; 6] =
         [Self::LostBefore, Self::LostAfter, Self::LostAndLate, Self::Repeated, Self::Torn, Self::SlowDown];
 }
@@ -80,29 +80,29 @@ impl Flaky {
         }
     }
 
-    /// One that takes no notice of conditions.
+    /// A store that ignores conditions.
     pub(super) fn careless() -> Self {
         Self { ignores_conditions: true, ..Self::new(0, 0) }
     }
 
-    /// One on which just one request goes wrong, of which `before` go well before.
+    /// A store on which one request fails, after `before` others.
     pub(super) fn once(before: u64, fate: Fate) -> Self {
         let flaky = Self::new(0, 0);
         flaky.state.lock().planned = Some((before, fate));
         flaky
     }
 
-    /// How many requests there were.
+    /// The number of requests so far.
     pub(super) fn requests(&self) -> u64 {
         self.state.lock().requests
     }
 
-    /// How many requests went wrong.
+    /// The number of failed requests so far.
     pub(super) fn faults(&self) -> u64 {
         self.state.lock().faults
     }
 
-    /// Has the next put wait whose key contains `prefix`, and no other.
+    /// Makes the next put wait whose key contains `prefix`.
     pub(super) fn hold(&self, prefix: &str) {
         self.state.lock().held = Some(prefix.to_owned());
     }
@@ -115,7 +115,7 @@ impl Flaky {
         }
     }
 
-    /// Lets those go that wait.
+    /// Releases the waiting puts.
     pub(super) fn release(&self) {
         self.state.lock().held = None;
         self.changed.notify_all();
@@ -169,7 +169,7 @@ impl Flaky {
             due
         };
         for (_, change) in due {
-            // Nobody waits for the answer any more.
+            // The client no longer waits for the answer.
             let _ = self.apply(change).await;
         }
     }
@@ -190,7 +190,7 @@ impl Flaky {
                 self.apply(change).await
             }
             Fate::Torn => {
-                // A store that keeps what came of a broken upload; those made create-only are whole or not there.
+                // Some stores keep part of a broken upload. Create-only puts are complete or absent.
                 if let Change::Put(path, payload, PutMode::Overwrite) = change {
                     let whole: Vec<u8> = payload.iter().flatten().copied().collect();
                     let half = whole[..whole.len() / 2].to_vec();
@@ -219,7 +219,7 @@ impl std::fmt::Display for Flaky {
     }
 }
 
-/// The backend, as a store takes it.
+/// The backend in the form that a store needs.
 #[derive(Debug, Clone)]
 pub(super) struct Shared(pub(super) Arc<Flaky>);
 

@@ -1,4 +1,4 @@
-//! One or several machines, in one process, on one bucket in memory.
+//! Tests of one or several machines, simulated in one process, with one bucket in memory.
 
 mod flaky;
 
@@ -63,7 +63,7 @@ fn bucket() -> Arc<Flaky> {
     Arc::new(Flaky::new(0, 0))
 }
 
-/// Creates a segment of these bytes, and commits.
+/// Creates a segment with these bytes, and commits.
 fn commit(store: &ObjectStore, id: u64, txg: u64, bytes: &[u8]) {
     store.create_segment(SegmentId(id)).unwrap();
     store.append(SegmentId(id), 0, bytes).unwrap();
@@ -129,7 +129,8 @@ fn conforms_on_a_bad_line() {
     assert!(harness.current.lock().faults() > 0);
 }
 
-/// All that a pool does to a bucket: it is made, written to, opened again, followed, taken over. Gives what there is in the end.
+/// Does everything that a pool does to a bucket: it is created, written to, opened again, followed and taken over.
+/// Returns its contents at the end.
 fn life(bucket: &Arc<Flaky>) -> (Vec<SegmentInfo>, Vec<u64>, Vec<Vec<u8>>) {
     let large: Vec<u8> = (0..2u32 << 20).map(|n| (n / 999) as u8).collect();
     let store = create(bucket, 1).unwrap();
@@ -182,7 +183,7 @@ proptest! {
         let store = create(&bucket, 1).unwrap();
         let inner = Mutex::new(store.inner.clone());
         follows_the_model(&calls, Box::new(store), |store| {
-            // What was not synced is in memory only, and deletions since the last publication are not remembered.
+            // Data that is not synced is lost, and so are deletions since the last publication.
             store.sync().unwrap();
             republish(&inner.lock());
             drop(store);
@@ -193,7 +194,7 @@ proptest! {
     }
 }
 
-/// Publishes what was published last, with what is deleted since.
+/// Publishes the last uberblock again, including the deletions since then.
 fn republish(inner: &super::Inner) {
     let mut published = inner.published.lock();
     let ring = published.ring.clone();
@@ -223,13 +224,13 @@ fn small_commits_are_one_request() {
         store.append(SegmentId(1), expected.len() as u64, &[txg as u8; 4096]).unwrap();
         expected.extend_from_slice(&[txg as u8; 4096]);
         store.commit(txg, b"x").unwrap();
-        // The 33rd time it is too much to be carried, and goes into an object.
+        // At the 33rd commit, the data is too long for a publication and goes to an object.
         assert_eq!(store.traffic().puts - before, if txg == 33 { 2 } else { 1 }, "txg {txg}");
         assert_eq!(read(&store, 1, expected.len()), expected);
         assert_eq!(names(&bucket, "segments"), usize::from(txg >= 33));
     }
     drop(store);
-    // The next owner carries it on, and cuts it.
+    // The next owner continues to carry the data, and cuts it.
     let store = open(&bucket, 1).unwrap();
     store.publish(50, b"claim").unwrap();
     assert_eq!(read(&store, 1, expected.len()), expected);
@@ -280,7 +281,7 @@ fn another_machine_reads_but_does_not_write_unasked() {
     let reader = open_with(&bucket, Access::ReadOnly, opener(2)).unwrap();
     assert_eq!((read(&reader, 1, 5), txgs(&reader)), (b"first".to_vec(), vec![5]));
     assert!(matches!(reader.sync(), Err(StoreError::ReadOnly { .. })));
-    // The owner has not noticed.
+    // The owner is not affected.
     commit(&store, 2, 6, b"second");
 }
 
@@ -375,7 +376,7 @@ fn an_owner_that_slept_looks_before_it_believes_itself() {
     first.publish(6, b"awake").unwrap();
     let second = take_over(&bucket, 2);
     second.publish(8, b"second").unwrap();
-    // So long that what stopped it is gone.
+    // The owner slept so long that the object that would have stopped it is deleted.
     delete(&bucket, "uberblocks/0000000000000004");
     let error = first.publish(7, b"lost").unwrap_err();
     assert!(matches!(&error, StoreError::Fenced { by, .. } if by.host == "machine2"), "{error}");
@@ -428,7 +429,7 @@ fn deleted_segments_stay_for_readers_and_then_go() {
     store.inner.wait_for_chores();
     assert_eq!(read(&reader, 1, 5), b"first");
     drop(store);
-    // The next owner does not see it, remembers it, and deletes it in time.
+    // The next owner does not list the segment, but remembers it and deletes its objects later.
     let store =
         open_with(&bucket, Access::ReadWrite, Opener { delete_after: Duration::ZERO, ..opener(1) }).unwrap();
     assert_eq!(store.segments().unwrap(), [SegmentInfo { id: SegmentId(2), len: 6 }]);
@@ -471,7 +472,7 @@ fn old_publications_go() {
         store.publish(txg, b"x").unwrap();
     }
     store.inner.wait_for_chores();
-    // The claim, and the last of its own.
+    // The first publication, and the last ones of the owner.
     assert_eq!(names(&bucket, "uberblocks"), 1 + 8);
     assert_eq!(txgs(&open(&bucket, 1).unwrap()), (100 - 32..100).collect::<Vec<_>>());
 }
@@ -491,7 +492,7 @@ fn requests_are_few() {
     store.sync().unwrap();
     store.publish(5, b"x").unwrap();
     let after = store.traffic();
-    // The claim, since nothing was published before; the parts; the publication.
+    // A first publication, because there was none before; the parts; the publication.
     assert_eq!((after.puts - before.puts, after.gets - before.gets), (4, 0));
     let reader = open_with(&bucket, Access::ReadOnly, opener(2)).unwrap();
     assert_eq!((reader.traffic().gets, reader.traffic().lists), (2, 1));
@@ -500,7 +501,7 @@ fn requests_are_few() {
         reader.read(SegmentId(1), offset << 16, &mut buf).unwrap();
         assert!(buf.iter().all(|&byte| byte == 1));
     }
-    // 4 MiB in order: runs of 1, 2, 4, 8 and 1 windows.
+    // 4 MiB in sequence: runs of 1, 2, 4, 8 and 1 windows.
     assert_eq!(reader.traffic().gets, 2 + 5);
     assert_eq!(reader.traffic().lists, 2);
 }
@@ -527,7 +528,7 @@ fn what_is_in_the_cache_costs_no_request() {
     // Label and publication.
     assert_eq!(warm.traffic().gets, 2);
     drop(warm);
-    // A damaged file costs a request, and nothing else.
+    // A damaged file only costs a request.
     let files = std::fs::read_dir(directory.path()).unwrap().next().unwrap().unwrap().path();
     for entry in std::fs::read_dir(files).unwrap() {
         let path = entry.unwrap().path();
