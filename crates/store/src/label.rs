@@ -29,13 +29,13 @@ const OFF_GUID: usize = 16; // u64
 const OFF_SEQ: usize = 24; // u64
 const OFF_FLAGS: usize = 32; // u64
 const OFF_SLOT_LEN: usize = 40; // u64, file store: bytes of a segment slot
-const OFF_SLOT_COUNT: usize = 48; // u64, file store: how many there are
-const OFF_SLOT_BASE: usize = 56; // u64, file store: where the first begins
+const OFF_SLOT_COUNT: usize = 48; // u64, file store: number of slots
+const OFF_SLOT_BASE: usize = 56; // u64, file store: offset of the first slot
 const OFF_NAME_LEN: usize = 64; // u16
 const OFF_NAME: usize = 66;
 const OFF_MEMBER: usize = 512; // u64, version 2: guid of this member
-const OFF_MEMBERS: usize = 520; // u16, version 2: how many there are
-const OFF_MEMBER_LIST: usize = 522; // of each: guid (u64), length of its path (u16), path
+const OFF_MEMBERS: usize = 520; // u16, version 2: number of members
+const OFF_MEMBER_LIST: usize = 522; // for each member: guid (u64), length of its path (u16), path
 const OFF_SUM: usize = LABEL_LEN - SUM_LEN; // BLAKE3 of all bytes before it
 
 const _: () = assert!(OFF_NAME + NAME_MAX <= OFF_MEMBER);

@@ -159,8 +159,9 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// `Io`, `Poisoned`.
     fn delete_segment(&self, id: SegmentId) -> Result<()>;
 
-    /// Publishes the uberblock of `txg`, atomically and durably. At least the last [`UBERBLOCK_RING`](crate::UBERBLOCK_RING) uberblocks stay
-    /// readable. Everything that the uberblock refers to must have been synced before.
+    /// Publishes the uberblock of `txg`, atomically and durably. At least the last
+    /// [`UBERBLOCK_RING`](crate::UBERBLOCK_RING) uberblocks stay readable. Everything that the uberblock refers to must
+    /// have been synced before.
     ///
     /// # Errors
     /// The same as [`sync`](Self::sync), and `UberblockTooLong`. After an error, the next owner may find the

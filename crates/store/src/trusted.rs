@@ -1,9 +1,10 @@
 //! Opening the files of a pool where another user can change names.
 //!
-//! The path of a pool may contain symbolic links, but only those of a user that this process trusts: root and its own
-//! user. Below the directory of a pool, no link is followed, and a file is used only if it is a regular file of the
-//! same user. So the user that owns a pool cannot make a process of another user read or write other files than those
-//! of the pool. The rules: `docs/format/store.md`, "Who may own a pool".
+//! The path of a pool may contain symbolic links, but only those of a user that this process trusts: root, its own
+//! user, and the users that the administrator named. Below the directory of a pool, no link is followed. A file there
+//! is used only if it is a regular file of the pool's owner, of root or of the user of this process. So the user that
+//! owns a pool cannot make a process of another user read or write other files than those of the pool. The rules:
+//! `docs/format/store.md`, "Who may own a pool".
 
 #[cfg(test)]
 mod tests;

@@ -13,9 +13,9 @@ pub(super) const SEGMENTS_MAX: usize = 11;
 /// lacks, but never less.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Missing {
-    /// For each of these segments, the number of bytes that the member has for certain.
+    /// For each of these segments, the number of bytes that the member certainly has.
     segments: BTreeMap<SegmentId, u64>,
-    /// The ids of segments of which the member has nothing for certain.
+    /// The ids of segments of which the member may have nothing.
     whole: Range<u64>,
 }
 
@@ -49,7 +49,7 @@ impl Missing {
         self.whole.contains(&id.0) || self.segments.contains_key(&id)
     }
 
-    /// How many bytes of a lacking segment are present for certain.
+    /// How many bytes of a lacking segment are certainly present.
     pub(super) fn certain(&self, id: SegmentId) -> u64 {
         match self.whole.contains(&id.0) {
             true => 0,

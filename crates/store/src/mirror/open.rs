@@ -307,7 +307,7 @@ fn join(
         if member.store.is_some() && !known.offline && !follows(last.as_ref(), known, record, &newest) {
             return Err(StoreError::SplitBrain { newest: path.to_owned(), other: member.path });
         }
-        // A store without any publication has nothing for certain.
+        // A store without any publication may lack all data.
         let is_blank = last.is_none() && member.store.is_some();
         if known.offline {
             member.store = None;

@@ -22,28 +22,28 @@ const OFF_COUNT: usize = 10; // u16, members
 const OFF_LEN: usize = 12; // u32, of the record
 const OFF_SEQUENCE: usize = 16; // u64
 const OFF_GENERATION: usize = 24; // u64
-const OFF_STARTED: usize = 32; // u64, the last resilver: when it began,
-const OFF_ENDED: usize = 40; // u64, when it ended, 0 while it is under way,
-const OFF_COPIED: usize = 48; // u64, and the bytes it has copied
-const OFF_TOTAL: usize = 56; // u64, of so many
-const OFF_SEGMENT_LEN: usize = 64; // u64, no segment is longer
+const OFF_STARTED: usize = 32; // u64, start of the last resilver
+const OFF_ENDED: usize = 40; // u64, its end, 0 while it is unfinished
+const OFF_COPIED: usize = 48; // u64, the bytes it has copied
+const OFF_TOTAL: usize = 56; // u64, the bytes to copy in total
+const OFF_SEGMENT_LEN: usize = 64; // u64, the maximum length of a segment
 const HEAD_LEN: usize = 72;
 
 // Fields of each member:
 const MEMBER_GUID: usize = 0; // u64
 const MEMBER_FLAGS: usize = 8; // u8
-const MEMBER_REPLACES: usize = 9; // u8, one more than the place of the member that goes when this one is whole
+const MEMBER_REPLACES: usize = 9; // u8, one more than the place of the member that this one replaces
 const MEMBER_SEGMENTS: usize = 10; // u16, segments that follow
 const MEMBER_GENERATION: usize = 12; // u64
 const MEMBER_SINCE: usize = 20; // u64, txg
-const MEMBER_FIRST: usize = 28; // u64, ids that it lacks whole: from this one
-const MEMBER_END: usize = 36; // u64, up to before this one
+const MEMBER_FIRST: usize = 28; // u64, first id of the segments that it lacks completely
+const MEMBER_END: usize = 36; // u64, first id after these segments
 const MEMBER_READ: usize = 44; // u32
 const MEMBER_WRITE: usize = 48; // u32
 const MEMBER_CHECKSUM: usize = 52; // u32
 const MEMBER_SENT: usize = 56; // u64
 const MEMBER_LEN: usize = 64;
-/// A segment that a member has in part: id (u64), bytes that it has for certain (u64).
+/// A segment that a member has in part: id (u64), bytes that it certainly has (u64).
 const SEGMENT_LEN: usize = 16;
 
 const FLAG_WRITTEN: u8 = 1;
