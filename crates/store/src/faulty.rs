@@ -6,13 +6,12 @@
 //!
 //! These faults are within the contract of [`Store`], and must be survived:
 //! - Each append since the last sync is lost, whole, or torn at sectors of 512 bytes, in any combination. Missing
-//!   bytes
-//! are zeros or garbage, and garbage may follow.
+//!   bytes are zeros or garbage, and garbage may follow.
 //! - Each creation, deletion and truncation since the last sync is lost or kept.
 //! - The uberblock that is being published is present or not.
 //! - A write or sync fails after part of its effect.
 //! - A disk reports a sync that it has not done ([`FaultStore::lie`]). Later data may be lost, but the loss must be
-//! noticed.
+//!   noticed.
 //! - Operations take long ([`FaultStore::slow_down`]), or hang until they are released ([`FaultStore::hang_after`]).
 //! - An operation is given up and done later (`FaultKind::NoAnswer`). This fault needs no waiting in tests.
 

@@ -4,12 +4,11 @@
 //! two calls make a promise about power failures: [`Store::sync`] and [`Store::publish`]. After a crash:
 //! - Everything that was appended or created before the last successful `sync` is present, as written.
 //! - Any part of the later writes may be present: whole, torn or not at all, in any order. A segment may also be
-//! longer than what was appended to it, with arbitrary bytes beyond that.
-//! - Every published uberblock is present. An uberblock that was being published at that moment may be present or
-//!   not.
-//! - A deleted segment may be present again. Therefore, the owner deletes the segments that its uberblock does not
-//!   know
-//! when it opens the pool.
+//!   longer than what was appended to it, with arbitrary bytes beyond that.
+//! - Every published uberblock is present. An uberblock that was being published at that moment may be present
+//!   or not.
+//! - A deleted segment may be present again. Therefore, when the owner opens the pool, it deletes the segments
+//!   that its uberblock does not know.
 
 mod answers;
 mod mirror;

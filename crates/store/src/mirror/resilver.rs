@@ -15,7 +15,7 @@ use crate::{ResilverStatus, Result, SegmentId, Store, StoreError};
 
 /// Bytes that are copied at a time.
 const CHUNK: u64 = 1 << 20;
-/// If the members lack no more than these bytes when the pool is opened, they are copied at once.
+/// If the members lack no more than this number of bytes when the pool is opened, these are copied at once.
 const SMALL: u64 = 32 << 20;
 /// Bytes between two publications of the progress.
 const STEP: u64 = 256 << 20;

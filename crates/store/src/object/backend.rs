@@ -13,7 +13,7 @@ use url::Url;
 
 use crate::{Result, StoreError};
 
-/// Maximum time for connecting. It takes longer only if no server listens.
+/// Maximum time for connecting. It is exceeded only if no server listens.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// Empty credentials for an emulator, which needs none.
 const NO_ACCOUNT: &str = r#"{"disable_oauth":true,"client_email":"","private_key":"","private_key_id":""}"#;

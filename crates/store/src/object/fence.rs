@@ -13,7 +13,7 @@ use crate::{OtherOwner, RawUberblock, Result, StoreError, UBERBLOCK_RING};
 /// After this time without a publication, an owner checks whether another owner has published. By then, the object
 /// that would have shown this may be deleted.
 pub(super) const RECHECK_AFTER: Duration = Duration::from_secs(10 * 60);
-/// The minimum age of publications that may be deleted, in seconds by the clock of the store.
+/// The minimum age of other owners' publications that may be deleted, in seconds by the clock of the store.
 pub(super) const KEEP_SECONDS: i64 = 60 * 60;
 /// How many of its own publications an owner keeps. One would be enough if no medium ever failed.
 const KEEP_OWN: usize = 8;

@@ -24,7 +24,7 @@ use crate::Traffic;
 const WORKERS: usize = 2;
 /// Maximum time for an attempt, without the time for its bytes.
 const ATTEMPT_BASE: Duration = Duration::from_secs(30);
-/// Additional time for the bytes of an attempt. A slower connection is treated as dead.
+/// The lowest speed at which an attempt may transfer its bytes. A slower connection is treated as dead.
 const SLOWEST_BYTES_PER_SECOND: u64 = 64 << 10;
 /// How often a key may neither exist nor be creatable, before the store is treated as broken.
 const CONFLICTS_MAX: u32 = 20;
