@@ -142,8 +142,8 @@ fn siblings(path: &Path) -> Vec<PathBuf> {
     entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
 }
 
-/// Reads the guid of the member at a path, and the members that its label lists. `None` if the path belongs neither
-/// to `owner`, the owner of the pool, nor to a trusted user, where `owner` must then be trusted too.
+/// Reads the guid of the member at a path, and the members that its label lists. `None` unless the path belongs
+/// to `owner`, the owner of the pool, or both its user and `owner` are trusted.
 pub(super) fn member_at(path: &Path, pool: u64, owner: Option<u32>) -> Option<(u64, Vec<(u64, PathBuf)>)> {
     let found = trusted::owner(path)?;
     let is_trusted = owner.is_none_or(trusted::is_trusted) && trusted::is_trusted(found);
