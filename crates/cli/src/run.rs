@@ -92,6 +92,7 @@ fn dispatch(context: &mut Context, cli: Cli, served: Option<Arc<Session>>) -> Re
             PoolCommand::ChangeKey(args) => commands::pool_change_key::run(app, &args),
             PoolCommand::Sync(args) => commands::pool_sync::run(app, &args),
             PoolCommand::Segments(args) => commands::pool_segments::run(app, &args),
+            PoolCommand::Iostat(args) => commands::pool_iostat::run(app, &args),
             PoolCommand::Trim(args) => commands::pool_trim::run(app, &args),
             PoolCommand::Scrub(args) => commands::pool_scrub::run(app, &args),
             PoolCommand::Attach(args) => commands::pool_devices::attach(app, &args),

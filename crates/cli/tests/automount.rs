@@ -4,7 +4,7 @@
 mod common;
 
 use std::fs::{self, File};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -395,4 +395,150 @@ fn a_filesystem_may_be_mounted_more_than_once() {
     assert_eq!(fs::read(second.join("file")).unwrap(), b"another");
     world.ok("zfs destroy tank/b");
     assert!(!second.join("file").exists());
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn destroy_with_all_below_destroys_what_it_can() {
+    let world = World::new();
+    world.ok("zfs create -p tank/a/used");
+    world.ok("zfs create -p tank/a/other/below");
+    world.ok("zfs snapshot -r tank/a@s");
+    world.ok("zfs clone tank/a/other@s tank/clone");
+    let open = File::create(world.at("a/used/file")).unwrap();
+    let busy = format!("cannot unmount '{}': pool or dataset is busy\n", world.at("a/used").display());
+    assert_eq!(world.fails("zfs destroy -R tank/a"), busy);
+    assert_eq!(world.ok("zfs list -Hrt all -o name tank"), "tank\ntank/a\ntank/a/used\n");
+    assert_eq!(world.mounted(), ["a", "a/used"]);
+    // Without the words of ZFS it is all or nothing.
+    world.ok("zfs create tank/a/third");
+    world.ok("snapshot tank/a@t");
+    assert_eq!(world.run("destroy -r tank/a").code, 1);
+    assert_eq!(world.ok("zfs list -Hrt all -o name tank/a").lines().count(), 4);
+    drop(open);
+    world.ok("zfs destroy -r tank/a");
+    assert_eq!(world.mounted(), [""; 0]);
+    world.world.wait_until_closed();
+    world.ok("check tank");
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn a_snapshot_that_somebody_works_in_is_not_destroyed() {
+    let world = World::new();
+    world.ok("zfs create tank/a");
+    fs::write(world.at("a/file"), b"content").unwrap();
+    for name in ["s", "t"] {
+        world.ok(&format!("zfs snapshot tank/a@{name}"));
+    }
+    let inside = world.at("a/.zfs/snapshot/s");
+    // One that works in it; its input keeps it there.
+    let mut shell = Command::new("cat").current_dir(&inside).stdin(Stdio::piped()).spawn().unwrap();
+    let busy = "cannot destroy snapshot tank/a@s: dataset is busy\n";
+    assert_eq!(world.fails("zfs destroy tank/a@s"), "cannot destroy snapshot tank/a@s: dataset is busy\n");
+    world.ok("zfs clone tank/a@s tank/clone");
+    assert_eq!(world.fails("zfs destroy -R tank/a@s"), busy);
+    assert_eq!(world.ok("zfs list -Ho name -t all -r tank/a"), "tank/a\ntank/a@s\ntank/a@t\n");
+    drop(shell.stdin.take());
+    shell.wait().unwrap();
+    // A file of it that is open; what was only looked at is in nobody's way.
+    let open = File::open(inside.join("file")).unwrap();
+    assert_eq!(world.fails("zfs destroy tank/a@s"), busy);
+    drop(open);
+    assert_eq!(fs::read(world.at("a/.zfs/snapshot/t/file")).unwrap(), b"content");
+    world.ok("zfs destroy tank/a@s,t");
+    world.ok("zfs unmount tank/a");
+    world.world.wait_until_closed();
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn what_was_renamed_while_mounted_is_listed_by_its_new_name() {
+    let world = World::new();
+    world.ok("zfs create -p tank/a/b");
+    world.ok("zfs rename -u tank/a tank/z");
+    let listed = world.ok("zfs mount");
+    let lines: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
+    for (name, dir) in [("tank/z", "a"), ("tank/z/b", "a/b")] {
+        let dir = world.at(dir);
+        assert!(lines.contains(&vec![name, dir.to_str().unwrap()]), "{listed}");
+    }
+    assert!(!listed.contains("tank/a"), "{listed}");
+    assert!(world.ok("zfs mount -j").contains("tank/z/b"));
+    world.ok("zfs unmount tank/z");
+    world.world.wait_until_closed();
+    assert_eq!(world.ok("zfs mount"), "");
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn zfs_sends_a_filesystem_as_it_is_only_if_it_is_not_mounted() {
+    let world = World::new();
+    world.ok("zfs create tank/a");
+    let refused = world.run("zfs send tank/a");
+    assert_eq!((refused.code, refused.out.as_str()), (1, ""));
+    assert!(refused.err.contains("it must not be mounted"), "{refused:?}");
+    world.world.scratch.to_file("send tank/a", "mounted.zstream");
+    world.ok("zfs mount -o remount,ro tank/a");
+    world.world.scratch.to_file("zfs send tank/a", "reading.zstream");
+    world.ok("zfs unmount tank/a");
+    world.world.scratch.to_file("zfs send tank/a", "unmounted.zstream");
+    world.world.wait_until_closed();
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn a_full_stream_replaces_no_filesystem_that_is_in_use() {
+    let world = World::new();
+    world.ok("zfs create -u tank/from");
+    world.ok("zfs snapshot tank/from@s");
+    let stream = world.world.scratch.to_file("send tank/from@s", "full.zstream");
+    world.ok("zfs create -p tank/to/below");
+    let receive = || {
+        let mut command = world.command("zfs receive -F tank/to");
+        command.stdin(File::open(&stream).unwrap());
+        Said::of(command)
+    };
+    let open = File::create(world.at("to/below/file")).unwrap();
+    let busy = format!("cannot unmount '{}': pool or dataset is busy\n", world.at("to/below").display());
+    let said = receive();
+    assert_eq!((said.code, said.err), (1, busy));
+    assert_eq!(world.ok("zfs list -Ht snapshot -o name"), "tank/from@s\n");
+    drop(open);
+    let said = receive();
+    assert_eq!((said.code, said.err.as_str()), (0, ""));
+    assert_eq!(world.mounted(), ["to", "to/below"]);
+    world.ok("zfs unmount tank/to");
+    world.world.wait_until_closed();
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn what_a_mount_does_not_grant_is_temporarily_off() {
+    let world = World::new();
+    world.ok("zfs create tank/a");
+    let shown = || world.ok("zfs get -Ho value,source setuid,devices tank/a");
+    assert_eq!(shown(), "off\ttemporary\noff\ttemporary\n");
+    world.ok("zfs set setuid=on tank/a");
+    assert_eq!(shown(), "on\tlocal\noff\ttemporary\n");
+    world.ok("zfs unmount tank/a");
+    assert_eq!(shown(), "on\tlocal\non\tdefault\n");
+    world.ok("zfs mount -o dev,nosuid tank/a");
+    assert_eq!(shown(), "off\ttemporary\non\tdefault\n");
+    world.ok("zfs unmount tank/a");
+    world.world.wait_until_closed();
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn stat_has_the_size_of_a_files_own_blocks() {
+    let world = World::new();
+    world.ok("zfs create -o recordsize=16K tank/a");
+    fs::write(world.at("a/file"), vec![7; 300 << 10]).unwrap();
+    fs::write(world.at("a/small"), b"small").unwrap();
+    world.ok("zfs set recordsize=1M tank/a");
+    let size = |name: &str| fs::metadata(world.at(name)).unwrap().blksize();
+    assert_eq!((size("a/file"), size("a/small")), (16 << 10, 1 << 20));
+    world.ok("zfs unmount tank/a");
+    world.world.wait_until_closed();
 }

@@ -255,3 +255,25 @@ fn a_pool_that_is_imported_to_be_read_is_not_written() {
     let scratch = Scratch::with_pool();
     assert!(scratch.fails(1, "pool import -o readonly=on tank").contains("it is where pools are looked for"));
 }
+
+#[test]
+fn iostat_tells_what_was_read_and_written() {
+    let scratch = Scratch::with_pool();
+    scratch.ok("pool create dozer");
+    let whole = scratch.ok("zpool iostat");
+    let lines: Vec<&str> = whole.lines().collect();
+    assert_eq!(
+        lines[1].split_whitespace().collect::<Vec<_>>(),
+        ["pool", "alloc", "free", "read", "write", "read", "write"]
+    );
+    assert!(lines[3].starts_with("dozer ") && lines[4].starts_with("tank "), "{whole}");
+    let vdevs = scratch.ok("zpool iostat -v tank");
+    assert!(vdevs.lines().nth(4).unwrap().trim_start().starts_with('/'), "{vdevs}");
+    // Two reports, each with all columns.
+    let twice = scratch.ok("zpool iostat -Hp tank 0.1 2");
+    let rows: Vec<Vec<&str>> = twice.lines().map(|line| line.split('\t').collect()).collect();
+    assert_eq!((rows.len(), rows[0].len(), rows[1][0]), (2, 7, "tank"), "{twice}");
+    assert!(rows[0][1].parse::<u64>().unwrap() > 0, "{twice}");
+    assert_eq!(scratch.fails(1, "zpool iostat nopool"), "cannot open 'nopool': no such pool\n");
+    assert_eq!(scratch.run("zpool iostat tank 0").code, 2);
+}

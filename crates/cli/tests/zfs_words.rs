@@ -114,6 +114,19 @@ fn the_key_of_what_has_none_has_no_place() {
 }
 
 #[test]
+fn zfs_cuts_a_long_list_of_clones() {
+    let scratch = two_pools();
+    scratch.ok("snapshot tank/a@s");
+    let long = "x".repeat(200);
+    for number in 10..31 {
+        scratch.ok(&format!("clone tank/a@s tank/{long}{number}"));
+    }
+    assert_eq!(scratch.ok("zfs list -Ho clones tank/a@s").len(), 4096);
+    assert_eq!(scratch.ok("list -Ho clones tank/a@s").split(',').count(), 21);
+    assert!(scratch.ok("zfs list -jo clones tank/a@s").contains(&format!("tank/{long}30")));
+}
+
+#[test]
 fn a_clone_has_bookmarks_of_its_history() {
     let scratch = two_pools();
     scratch.ok("snapshot tank/a@early");

@@ -245,11 +245,24 @@ impl Datasets {
         let end = (0..=line.len().min(LINE_MAX)).rev().find(|&at| line.is_char_boundary(at)).unwrap_or(0);
         value.extend_from_slice(&line.as_bytes()[..end]);
         change.put(&keys::history(sequence), &value)?;
-        const LINES_MAX: u64 = 100_000;
-        if let Some(old) = sequence.checked_sub(LINES_MAX) {
-            change.delete(&keys::history(old))?;
+        // The first tells how the pool was made, and stays.
+        let (second, end) = (keys::history(2), sequence.saturating_sub(self.history_lines()?));
+        if end >= 2 {
+            let end = keys::history(end + 1);
+            change.meta().remove_range(&change.hold, &second, &end, &mut |_, _| Ok(()))?;
         }
         Ok(())
+    }
+
+    /// How many lines of history the pool keeps: about as many as in ZFS, where the history takes at most a thousandth
+    /// of the pool, or 128 KiB.
+    fn history_lines(&self) -> Result<u64, DatasetError> {
+        /// What a command takes there: its text, the user, the host and the time, packed.
+        const LINE_BYTES: u64 = 300;
+        const BYTES_MIN: u64 = 128 << 10;
+        const LINES_MAX: u64 = 100_000;
+        let size = self.pool.space()?.size.unwrap_or(u64::MAX);
+        Ok(((size / 1000).max(BYTES_MIN) / LINE_BYTES).min(LINES_MAX))
     }
 }
 

@@ -72,6 +72,12 @@ pub enum DatasetError {
          use '-r' to force deletion of the following snapshots and bookmarks:\n{}", newer.join("\n")
     )]
     NotNewest { name: String, newer: Vec<String> },
+    /// A pool can be made with features disabled, and then refuses what needs them.
+    #[error(
+        "'{name}': pool must be upgraded: it needs the feature {feature}, \
+         which 'zpool set feature@{feature}=enabled {pool}' enables"
+    )]
+    FeatureDisabled { name: String, feature: String, pool: String },
     #[error("'{name}': not a cloned filesystem")]
     NotAClone { name: String },
     #[error("'{name}': the dataset belongs to another pool")]

@@ -21,6 +21,7 @@ pub mod fuzzing;
 mod listing;
 pub mod name;
 pub mod objset;
+pub mod pool_features;
 pub mod property;
 pub mod receive;
 pub mod send;

@@ -160,3 +160,20 @@ fn writers_wait_for_room_on_a_disk() {
     let location = Location::Directory(disk.path().join("tank"));
     rewrite_at_once(&new_pool(&location, None, PoolOptions::default()));
 }
+
+/// A thousandth of a pool is for its history, and a little more of a small one. How the pool was made stays in it.
+#[test]
+fn the_history_of_a_small_pool_is_cut() {
+    let directory = tempfile::tempdir().unwrap();
+    let location = Location::File(directory.path().join("tank.img"));
+    let datasets = new_pool(&location, Some(64 * MIB), PoolOptions::default());
+    let kept = (128 << 10) / 300;
+    for line in 0..kept + 50 {
+        datasets.record_history(&format!("command {line}")).unwrap();
+    }
+    let lines = datasets.catalog().history().unwrap();
+    let lines: Vec<&str> = lines.iter().map(|(_, line)| line.as_str()).collect();
+    assert_eq!((lines.len(), lines[0], lines[1]), (kept + 1, "command 0", "command 50"));
+    assert_eq!(lines[kept], format!("command {}", kept + 49));
+    check(&datasets, "cutting the history");
+}

@@ -116,6 +116,14 @@ impl Mount {
         self.places.lock().first().map(|place| place.name.clone()).unwrap_or_default()
     }
 
+    /// The full name of what is mounted, if its dataset is called `dataset` now.
+    pub fn name_under(&self, dataset: &str) -> String {
+        match self.name().split_once('@') {
+            Some((_, snapshot)) => format!("{dataset}@{snapshot}"),
+            None => dataset.to_owned(),
+        }
+    }
+
     /// Where it is mounted. If that is in several places, the first of them.
     pub fn dir(&self) -> PathBuf {
         self.places.lock().first().map(|place| place.dir.clone()).unwrap_or_default()

@@ -3,7 +3,10 @@
 //! A request is answered by the process that owns the pool, so requests and replies can travel between processes. Both
 //! ends may be builds of different days: fields that an older build does not send have defaults.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
+use snowmelt_fuse::Mount;
 
 use crate::context::Context;
 use crate::damaged;
@@ -26,6 +29,10 @@ pub enum Request {
     History,
     /// How full its segments are.
     Segments,
+    /// The features that something in it uses.
+    Features,
+    /// What is mounted of it.
+    Mounts,
 }
 
 /// The reply to a [`Request`] of the same name.
@@ -41,6 +48,10 @@ pub enum Reply {
     History(Vec<(u64, String)>),
     /// How full each segment is.
     Segments(Vec<SegmentFacts>),
+    /// Names of features.
+    Features(Vec<String>),
+    /// Directories, and the names that what is mounted there has now.
+    Mounts(Vec<(PathBuf, String)>),
 }
 
 impl Request {
@@ -69,6 +80,23 @@ impl Request {
             Self::Segments => {
                 let segments = session.datasets.pool().segments();
                 Ok(Reply::Segments(segments.into_iter().map(SegmentFacts::from).collect()))
+            }
+            Self::Features => {
+                let used = session.datasets.features_in_use().map_err(report::failed(&attempt))?;
+                Ok(Reply::Features(used.into_iter().map(str::to_owned).collect()))
+            }
+            Self::Mounts => {
+                let catalog = session.datasets.catalog();
+                let name = |mount: &Mount| match catalog.dataset_by_id(mount.vfs().dataset_id()) {
+                    Ok(dataset) => mount.name_under(&dataset.name),
+                    Err(_) => mount.name(),
+                };
+                let mounts = session.mounts.list();
+                let places = mounts.iter().flat_map(|mount| {
+                    let name = name(mount);
+                    mount.dirs().into_iter().map(move |dir| (dir, name.clone()))
+                });
+                Ok(Reply::Mounts(places.collect()))
             }
         }
     }

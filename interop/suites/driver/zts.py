@@ -6,8 +6,11 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+REAPER = os.path.join(HERE, 'reaper.py')
 # Nearly the limit of the suite's own runner. A busy machine needs time.
 LIMIT = 300
 DISK_BYTES = 4 << 30
@@ -21,6 +24,8 @@ GROUPS = (
     'cli_root/zfs_unmount', 'cli_user/zfs_list', 'delegate', 'history', 'quota', 'refquota', 'refreserv', 'reservation',
     'rsend', 'snapshot', 'snapused', 'userquota',
 )
+# Groups that write nothing to speak of, and look where properties come from.
+AS_MADE = ('cli_root/zfs_get',)
 STATES = {0: 'pass', 4: 'skip', 5: 'skip', 124: 'slow', 137: 'slow'}
 
 # Commands of the suite that snowmelt provides, or that have no meaning without a kernel module.
@@ -53,7 +58,8 @@ show() {{
     dir=$(volumes_of "$pool")
     mkdir -p "$dir" /dev/zvol
     mountpoint -q "$dir" && continue
-    setsid {snowmelt} serve zvol "$dir" "$pool" < /dev/null > /dev/null 2>&1 &
+    # Not in the directory of the script, which it would keep in use.
+    (cd / && exec setsid {snowmelt} serve zvol "$dir" "$pool") < /dev/null > /dev/null 2>&1 &
     echo $! > "$dir.pid"
     for at in $(seq 50); do mountpoint -q "$dir" && break; sleep 0.05; done
     ln -sfn "$dir/$pool" /dev/zvol/"$pool"
@@ -61,7 +67,7 @@ show() {{
 }}
 verb=$1
 case $verb in
-  create) shift; set -- create -O compression=off "$@" ;;
+  create) shift; set -- create $SUITE_POOL_OPTIONS "$@" ;;
   import) case " $* " in *" -d "*|*" -c "*) ;; *) shift; set -- import -d {files} "$@" ;; esac ;;
   export|destroy) for word in "${{@:2}}"; do case $word in -*) ;; *) hide "$word" ;; esac; done ;;
 esac
@@ -167,6 +173,7 @@ class Suite:
             os.path.join(world.bin, 'zstream'), libraries, os.path.join(world.suites, 'zts/sbin/zstream')))
         stubs['zpool'] = ZPOOL.format(zpool=os.path.join(world.bin, 'zpool'), snowmelt=world.binary, files=self.files,
                                       volumes=world.path('volumes'))
+        stubs['pgrep'] = 'exec %s %s %s "$@"' % (sys.executable, os.path.join(HERE, 'pgrep.py'), shutil.which('pgrep'))
         for name, text in stubs.items():
             place = os.path.join(self.bin, name)
             if os.path.lexists(place):
@@ -224,13 +231,14 @@ class Suite:
         path = functional(self.world, group, '%s.ksh' % name)
         if not os.path.exists(path):
             return 0
-        words = ['timeout', '-k', '5', str(LIMIT), self.ksh(), '-p', path]
+        words = [sys.executable, REAPER, 'timeout', '-k', '5', str(LIMIT), self.ksh(), '-p', path]
         with self.world.log('%s_%s' % (group, name)) as log:
             return subprocess.run(words, env=self.env, cwd=self.world.top, stdin=subprocess.DEVNULL, stdout=log,
                                   stderr=log,
                                   check=False).returncode
 
     def group(self, group, names, found):
+        self.env['SUITE_POOL_OPTIONS'] = '' if group in AS_MADE else '-O compression=off'
         self.fresh()
         ready = self.script(group, 'setup')
         for name in names:

@@ -44,8 +44,8 @@ pub use personality::{UpgradeArgs, VersionArgs};
 pub use policy::{PolicyArgs, PolicyCommand};
 pub use pool::{
     CacheArgs, PoolArgs, PoolChangeKeyArgs, PoolClearArgs, PoolCommand, PoolCreateArgs, PoolDestroyArgs,
-    PoolExportArgs, PoolGetArgs, PoolHistoryArgs, PoolImportArgs, PoolListArgs, PoolScrubArgs,
-    PoolSegmentsArgs, PoolSetArgs, PoolStatusArgs, PoolSyncArgs, PoolTrimArgs,
+    PoolExportArgs, PoolGetArgs, PoolHistoryArgs, PoolImportArgs, PoolIostatArgs, PoolListArgs,
+    PoolScrubArgs, PoolSegmentsArgs, PoolSetArgs, PoolStatusArgs, PoolSyncArgs, PoolTrimArgs,
 };
 pub use pool_devices::{
     PoolAttachArgs, PoolDetachArgs, PoolOfflineArgs, PoolOnlineArgs, PoolReplaceArgs, PoolResilverArgs,

@@ -19,7 +19,7 @@ pub enum MountCommand {
 ///
 /// A file that holds a stream is mounted like the newest snapshot in it, for reading, with the others below .zfs/snapshot. It is
 /// indexed once, and no pool is needed.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Clone, Default, Args)]
 #[command(args_override_self = true)]
 #[command(
     override_usage = "snowmelt mount [-j]\n       snowmelt mount [-fOv] [-o options] [--foreground] -a\n       \

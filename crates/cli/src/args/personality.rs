@@ -196,13 +196,12 @@ const ZFS_MISSING: [(&str, &str); 20] = [
 ];
 
 /// The same of zpool(8).
-const ZPOOL_MISSING: [(&str, &str); 14] = [
+const ZPOOL_MISSING: [(&str, &str); 13] = [
     ("add", "add [-fgLnP] [-o property=value] <pool> <vdev> ..."),
     ("checkpoint", "checkpoint [-d [-w]] <pool> ..."),
     ("ddtprune", "ddtprune -d|-p <amount> <pool>"),
     ("events", "events [-vHf [pool] | -c]"),
     ("initialize", "initialize [-c | -s | -u] [-w] <pool> [<device> ...]"),
-    ("iostat", "iostat [-ghHLpPvy] [pool ...] [interval [count]]"),
     ("labelclear", "labelclear [-f] <vdev>"),
     ("prefetch", "prefetch -t <type> <pool>"),
     ("reguid", "reguid [-g guid] <pool>"),

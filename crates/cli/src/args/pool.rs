@@ -30,6 +30,7 @@ pub enum PoolCommand {
     Destroy(PoolDestroyArgs),
     History(PoolHistoryArgs),
     Segments(PoolSegmentsArgs),
+    Iostat(PoolIostatArgs),
     Trim(PoolTrimArgs),
     Scrub(PoolScrubArgs),
     Clear(PoolClearArgs),
@@ -67,7 +68,7 @@ pub struct PoolCreateArgs {
     /// With -n: print JSON
     #[arg(short = 'j', long, requires = "dry_run")]
     pub json: bool,
-    /// Accepted as zpool(8) has it: all features are always enabled
+    /// Disable all features that are not named by -o feature@NAME=enabled
     #[arg(short = 'd')]
     pub no_features: bool,
     /// Set a property of the pool (comment, parity)
@@ -306,6 +307,34 @@ pub struct PoolSegmentsArgs {
     pub json: bool,
     /// Only these pools
     pub pools: Vec<String>,
+}
+
+/// Tell how much is read and written
+///
+/// Shows the reads and writes of the pool's store per second, and their bytes, since the owner of the pool opened it.
+/// With an interval, a report follows for each interval.
+#[derive(Debug, Default, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt pool iostat [-HpPvy] [pool ...] [interval [count]]")]
+pub struct PoolIostatArgs {
+    /// No header, one tab between columns
+    #[arg(short = 'H')]
+    pub scripted: bool,
+    /// Exact numbers
+    #[arg(short = 'p')]
+    pub parsable: bool,
+    /// Print full paths of vdevs (always done)
+    #[arg(short = 'P', hide = true)]
+    pub paths: bool,
+    /// Also the vdevs of each pool
+    #[arg(short = 'v')]
+    pub verbose: bool,
+    /// With an interval: leave out what was before it
+    #[arg(short = 'y')]
+    pub no_first: bool,
+    /// Only these pools; then how many seconds lie between reports, and how many there are
+    #[arg(value_name = "WORD")]
+    pub words: Vec<String>,
 }
 
 /// Give back the space of what was deleted

@@ -1,14 +1,17 @@
 //! `destroy`.
 
+use std::collections::HashSet;
 use std::io::Write;
 
 use serde_json::json;
 use snowmelt_dataset::property::format_bytes;
-use snowmelt_dataset::{Catalog, DatasetError, DestroyPlan, Snapshot, snapshots_named};
+use snowmelt_dataset::{
+    Catalog, DatasetError, DatasetId, DestroyPlan, Snapshot, SnapshotId, snapshots_named,
+};
 
-use super::{automount, names};
+use super::{automount, in_use, names};
 use crate::app::App;
-use crate::args::DestroyArgs;
+use crate::args::{DestroyArgs, Program};
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::output::json;
@@ -174,7 +177,8 @@ fn dataset(app: &mut App<'_>, session: &Session, args: &DestroyArgs) -> Result<E
     tell_json(app, args, names_of(&plan), None)
 }
 
-/// Destroys what is planned, with everything unmounted that goes.
+/// Unmounts and destroys everything in the plan. If this is not possible, `zfs destroy -r` and `-R` destroy what they
+/// can, as in ZFS.
 fn carry_out(
     app: &mut App<'_>,
     session: &Session,
@@ -182,13 +186,119 @@ fn carry_out(
     plan: &DestroyPlan,
     attempt: &str,
 ) -> Result<()> {
+    let is_recursive = args.recursive || args.with_clones;
+    match all_at_once(app, session, args, plan, attempt) {
+        Err(CliError::Failed(_)) if is_recursive && Program::of(&app.context.args).0 == Program::Zfs => {
+            each_by_itself(app, session, args, plan)?;
+        }
+        done => done?,
+    }
+    app.record(session);
+    Ok(())
+}
+
+/// All or nothing.
+fn all_at_once(
+    app: &mut App<'_>,
+    session: &Session,
+    args: &DestroyArgs,
+    plan: &DestroyPlan,
+    attempt: &str,
+) -> Result<()> {
+    let going: HashSet<DatasetId> = plan.datasets.iter().map(|dataset| dataset.id).collect();
+    for snapshot in plan.snapshots.iter().filter(|snapshot| !going.contains(&snapshot.id.dataset)) {
+        if in_use::is_used(app, session, snapshot) {
+            let name = snapshot.full_name();
+            return Err(CliError::Failed(format!("cannot destroy snapshot {name}: dataset is busy")));
+        }
+    }
     let unmounted = automount::Unmounted::of(app, session, &plan.datasets, args.force)?;
     let destroyed = unmounted.when_released(|| session.datasets.destroy(plan));
     // A destroyed filesystem leaves its directory behind.
     unmounted.mount_again(app, session)?;
-    destroyed.map_err(report::failed(attempt))?;
-    app.record(session);
-    Ok(())
+    destroyed.map_err(report::failed(attempt))
+}
+
+/// What can be destroyed, in the order of the plan. What cannot, keeps what it is below and what it was cloned from.
+fn each_by_itself(
+    app: &mut App<'_>,
+    session: &Session,
+    args: &DestroyArgs,
+    plan: &DestroyPlan,
+) -> Result<()> {
+    let mut kept = Kept::default();
+    let mut all = true;
+    for dataset in &plan.datasets {
+        let own = plan.snapshots.iter().filter(|snapshot| snapshot.id.dataset == dataset.id);
+        let mut goes = snapshots_that_can(app, session, args, own, &kept)?;
+        // What is in it has been complained of.
+        goes &= !kept.datasets.contains(&dataset.id);
+        if goes {
+            let one = DestroyPlan { datasets: vec![dataset.clone()], ..DestroyPlan::default() };
+            goes = can(app, session, args, &one, &format!("cannot destroy '{}'", dataset.name))?;
+        }
+        if !goes {
+            kept.datasets.insert(dataset.record.parent);
+            kept.origins.extend(dataset.record.origin);
+            all = false;
+        }
+    }
+    let going: HashSet<DatasetId> = plan.datasets.iter().map(|dataset| dataset.id).collect();
+    let others = plan.snapshots.iter().filter(|snapshot| !going.contains(&snapshot.id.dataset));
+    all &= snapshots_that_can(app, session, args, others, &kept)?;
+    if all { Ok(()) } else { Err(CliError::Reported) }
+}
+
+/// What has to stay for something that could not be destroyed.
+#[derive(Default)]
+struct Kept {
+    /// It is in these.
+    datasets: HashSet<DatasetId>,
+    /// It was cloned from these.
+    origins: HashSet<SnapshotId>,
+}
+
+/// Destroys snapshots, all at once if that can be. Says whether all went.
+fn snapshots_that_can<'a>(
+    app: &mut App<'_>,
+    session: &Session,
+    args: &DestroyArgs,
+    snapshots: impl Iterator<Item = &'a Snapshot>,
+    kept: &Kept,
+) -> Result<bool> {
+    let (stay, snapshots): (Vec<_>, Vec<_>) =
+        snapshots.partition(|snapshot| kept.origins.contains(&snapshot.id));
+    let plan = |snapshots: &[&Snapshot]| DestroyPlan {
+        snapshots: snapshots.iter().map(|snapshot| (*snapshot).clone()).collect(),
+        ..DestroyPlan::default()
+    };
+    if snapshots.is_empty() || all_at_once(app, session, args, &plan(&snapshots), "").is_ok() {
+        return Ok(stay.is_empty());
+    }
+    let mut all = stay.is_empty();
+    for snapshot in snapshots {
+        let attempt = format!("cannot destroy snapshot {}", snapshot.full_name());
+        all &= can(app, session, args, &plan(&[snapshot]), &attempt)?;
+    }
+    Ok(all)
+}
+
+/// Whether something could be destroyed; a message was printed otherwise.
+fn can(
+    app: &mut App<'_>,
+    session: &Session,
+    args: &DestroyArgs,
+    plan: &DestroyPlan,
+    attempt: &str,
+) -> Result<bool> {
+    match all_at_once(app, session, args, plan, attempt) {
+        Ok(()) => Ok(true),
+        Err(error @ CliError::Output(_)) => Err(error),
+        Err(error) => {
+            app.context.complain(error);
+            Ok(false)
+        }
+    }
 }
 
 /// `-v` and `-p`: what goes, and what space that gives.

@@ -5,10 +5,10 @@ use snowmelt_dataset::property::{PropertyName, Types};
 
 use super::gather;
 use crate::app::{App, pool_of};
-use crate::args::ListArgs;
+use crate::args::{ListArgs, Program};
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
-use crate::listing::{Columns, Listing, Row, Selection, SortKey, bit, parse_depth, parse_types};
+use crate::listing::{Cell, Columns, Listing, Row, Selection, SortKey, bit, parse_depth, parse_types};
 use crate::output::json;
 use crate::output::table::{self, Column};
 
@@ -35,11 +35,23 @@ pub fn run(app: &mut App<'_>, args: &ListArgs) -> Result<Exit> {
         let rows: Vec<Vec<String>> = gathered
             .rows
             .into_iter()
-            .map(|row| row.cells.into_iter().map(|cell| cell.text).collect())
+            .map(|row| row.cells.into_iter().map(|cell| shown(app, cell)).collect())
             .collect();
         table::print(&mut app.context.out, &headers, &rows, args.scripted)?;
     }
     Ok(Exit::unless(gathered.failed))
+}
+
+/// The longest list of clones that `zfs` prints, in bytes (`ZFS_MAXPROPLEN` without the closing zero).
+const CLONES_MAX: usize = 4095;
+
+/// The text of a property. As in ZFS, `zfs` cuts a long list of clones; `snowmelt` and JSON have all of it.
+pub fn shown(app: &App<'_>, cell: Cell) -> String {
+    let mut text = cell.text;
+    if cell.property == "clones" && Program::of(&app.context.args).0 == Program::Zfs {
+        text.truncate(text.floor_char_boundary(CLONES_MAX));
+    }
+    text
 }
 
 fn request(args: &ListArgs, columns: &[PropertyName]) -> Result<Listing> {

@@ -4,6 +4,7 @@
 //! the background: it starts itself again, detached, and ends when that one says on its standard output that all is
 //! mounted. A command that finds an owner has it mount.
 
+use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,8 +15,9 @@ use serde_json::{Map, json};
 use snowmelt_dataset::property::{PropertyName, Source, TextStyle};
 use snowmelt_dataset::{Catalog, Dataset, Kind};
 use snowmelt_fs::vfs::{Atime, VfsOptions};
-use snowmelt_fuse::{Mount, MountError, MountOptions};
+use snowmelt_fuse::{Mount, MountError, MountOptions, Mounted};
 
+use super::pool_create::paths_of;
 use super::{automount, background, mount_stream, names};
 use crate::app::{App, pool_of};
 use crate::args::MountArgs;
@@ -25,6 +27,7 @@ use crate::output::json;
 use crate::pools::{Session, stream_index};
 use crate::properties::{Entity, Reader};
 use crate::report;
+use crate::request::{Reply, Request};
 
 /// How an owner refuses to mount that would otherwise end with its command.
 const NOT_HERE: u8 = 118;
@@ -61,6 +64,14 @@ fn run_once(app: &mut App<'_>, args: &MountArgs) -> Result<Exit> {
         }
         _ => {}
     }
+    let named;
+    let args = match pool_on(app, args) {
+        Some(pool) => {
+            named = MountArgs { dataset: Some(pool), ..args.clone() };
+            &named
+        }
+        None => args,
+    };
     let is_remount = parse_options(args, VfsOptions::default(), &mut MountOptions::default())?.remount;
     if args.fake {
         return Ok(Exit::Ok);
@@ -104,6 +115,18 @@ fn run_once(app: &mut App<'_>, args: &MountArgs) -> Result<Exit> {
     })
 }
 
+/// The pool on a device or file that mount(8) was given. The topmost filesystem of this pool is meant. The arguments of
+/// the command are changed too, because the process in the background reads them again.
+fn pool_on(app: &mut App<'_>, args: &MountArgs) -> Option<String> {
+    let word = args.dataset.as_ref().filter(|word| args.only_legacy && word.starts_with('/'))?;
+    let path = snowmelt_store::canonical(Path::new(word));
+    let pool = app.places.all().into_iter().find(|known| paths_of(&known.location).contains(&path))?;
+    for given in app.context.args.iter_mut().filter(|given| *given == word.as_str()) {
+        *given = pool.label.name.clone().into();
+    }
+    Some(pool.label.name)
+}
+
 /// The file that is meant, where that is no dataset.
 fn stream_file(app: &App<'_>, args: &MountArgs) -> Result<Option<PathBuf>> {
     let name = args.dataset.as_ref().filter(|_| !args.all);
@@ -123,8 +146,9 @@ fn stream_file(app: &App<'_>, args: &MountArgs) -> Result<Option<PathBuf>> {
 
 /// `tank/home                       /tank/home`, as `zfs mount` prints it.
 fn list(app: &mut App<'_>, as_json: bool) -> Result<Exit> {
-    let mounted =
+    let mut mounted =
         snowmelt_fuse::mounted().map_err(|error| CliError::failed("cannot tell what is mounted", &error))?;
+    rename(app, &mut mounted);
     if as_json {
         let mut datasets = Map::new();
         for mounted in mounted {
@@ -143,6 +167,27 @@ fn list(app: &mut App<'_>, as_json: bool) -> Result<Exit> {
         writeln!(app.context.out, "{:<30}  {}", mounted.name, mounted.dir.display())?;
     }
     Ok(Exit::Ok)
+}
+
+/// Gives what was renamed since it was mounted the name that it has now, which only the owner of its pool knows: the
+/// kernel's table keeps the first.
+fn rename(app: &mut App<'_>, mounted: &mut [Mounted]) {
+    let pools: BTreeSet<String> = mounted
+        .iter()
+        .filter(|mounted| mounted.is_alive())
+        .map(|mounted| pool_of(&mounted.name).to_owned())
+        .collect();
+    for pool in pools {
+        let Some(known) = app.places.find(&pool) else { continue };
+        // Without an answer the names of the table have to do.
+        let Ok(Reply::Mounts(places)) = app.query(&known, &Request::Mounts) else { continue };
+        let now: HashMap<PathBuf, String> = places.into_iter().collect();
+        for mounted in mounted.iter_mut().filter(|mounted| pool_of(&mounted.name) == pool) {
+            if let Some(name) = now.get(&mounted.dir) {
+                mounted.name.clone_from(name);
+            }
+        }
+    }
 }
 
 /// Does the command in processes that stay in the background, one for each pool.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use snowmelt_dataset::name::check_pool;
 use snowmelt_dataset::property::{Types, parse_size};
-use snowmelt_dataset::{Datasets, Name};
+use snowmelt_dataset::{Datasets, Name, pool_features};
 use snowmelt_pool::{NewPool, PARITY_MAX_PERCENT, Pool, PoolOptions, Suite};
 use snowmelt_store::{CreateOptions, DEADMAN_MAX, DEADMAN_MIN, Location, PoolLabel};
 
@@ -37,6 +37,7 @@ pub fn run(app: &mut App<'_>, args: &PoolCreateArgs) -> Result<Exit> {
     }
     let known = Pins::of(app.context)?;
     let own = PoolProperties::parse(&attempt, &args.pool_properties)?;
+    let disabled = own.disabled_features(args.no_features);
     let properties = root_properties(&attempt, args)?;
     let mut places = vdevs(app, args, &attempt)?;
     for (location, _) in &mut places {
@@ -94,6 +95,10 @@ pub fn run(app: &mut App<'_>, args: &PoolCreateArgs) -> Result<Exit> {
     own.set_autotrim(&pool, &attempt)?;
     own.set_deadman(&pool, &attempt)?;
     let datasets = Datasets::create(pool).map_err(report::failed(&attempt))?;
+    if !disabled.is_empty() {
+        pool_features::disable(datasets.pool(), disabled)
+            .map_err(|error| CliError::failed(&attempt, &error))?;
+    }
     let owner = Owner::new(datasets, location.path());
     let session = owner.session().clone();
     set_up(app, &session.datasets, &properties, &own, &attempt)?;
@@ -222,6 +227,10 @@ pub struct PoolProperties {
     parity: Option<u8>,
     autotrim: Option<bool>,
     deadman: Option<Duration>,
+    /// A version of pools that had no features.
+    is_old: bool,
+    /// `feature@…`, and whether it is to be enabled.
+    features: Vec<(&'static str, bool)>,
 }
 
 impl PoolProperties {
@@ -246,9 +255,8 @@ impl PoolProperties {
                 ("ashift" | "autoexpand" | "autoreplace" | "cachefile" | "failmode" | "listsnapshots", _) => {
                 }
                 ("compatibility" | "delegation" | "multihost", _) => {}
-                // As with -d, which features ZFS would leave out is no matter here.
-                ("version", text) if is_pool_version(text) => {}
-                (name, _) if name.starts_with("feature@") => {}
+                ("version", text) if is_pool_version(text) => own.is_old = text != FEATURES_VERSION,
+                (name, text) if name.starts_with("feature@") => own.parse_feature(attempt, name, text)?,
                 (name, _) => {
                     return Err(CliError::Failed(format!(
                         "{attempt}: property '{name}' is not a valid pool property"
@@ -257,6 +265,49 @@ impl PoolProperties {
             }
         }
         Ok(own)
+    }
+
+    /// `feature@NAME=enabled`, or `disabled`. What is about the layout of ZFS's disks alone is no matter here.
+    fn parse_feature(&mut self, attempt: &str, name: &str, state: &str) -> Result<()> {
+        let is_enabled = match state {
+            "enabled" => true,
+            "disabled" => false,
+            _ => {
+                return Err(CliError::Failed(format!(
+                    "{attempt}: property '{name}' can only be set to 'enabled' or 'disabled'"
+                )));
+            }
+        };
+        let known = pool_features::names().find(|known| name.strip_prefix("feature@") == Some(known));
+        self.features.extend(known.map(|known| (known, is_enabled)));
+        Ok(())
+    }
+
+    /// The features that a new pool is not to have; with `none` all that are not named.
+    fn disabled_features(&self, none: bool) -> Vec<&'static str> {
+        let is_off = |name: &&str| {
+            let last = self.features.iter().rev().find(|(known, _)| known == name);
+            last.map_or(none || self.is_old, |(_, is_enabled)| !is_enabled)
+        };
+        pool_features::names().filter(is_off).collect()
+    }
+
+    /// Enables features of a pool.
+    ///
+    /// # Errors
+    /// When one is to be disabled, which a pool is only made with; when the pool cannot be written.
+    pub fn enable_features(&self, pool: &Pool, attempt: &str) -> Result<()> {
+        if let Some((name, _)) = self.features.iter().find(|(_, is_enabled)| !is_enabled) {
+            return Err(CliError::Failed(format!(
+                "{attempt}: property 'feature@{name}' can only be set to 'disabled' at creation time"
+            )));
+        }
+        if self.features.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<_> = self.features.iter().map(|(name, _)| *name).collect();
+        pool_features::enable(pool, &names).map_err(|error| CliError::failed(attempt, &error))?;
+        Ok(())
     }
 
     /// Gives a pool its comment, if there is to be one.
@@ -297,6 +348,9 @@ impl PoolProperties {
         pool.set_deadman(wait).map_err(|error| CliError::failed(attempt, &error))
     }
 }
+
+/// The version of pools whose features have names.
+const FEATURES_VERSION: &str = "5000";
 
 /// Whether ZFS knows such a version of pools: those before features had names, and the one of all since.
 fn is_pool_version(text: &str) -> bool {

@@ -30,6 +30,10 @@ pub fn run(app: &mut App<'_>, args: &PoolDestroyArgs) -> Result<Exit> {
     let attempt = format!("cannot destroy '{name}'");
     automount::release_pool(app, &pool, args.force, &attempt)?;
     let paths = paths_of(&pool.location);
+    if pool.location.is_read_only() {
+        // As in ZFS, nothing of what was imported for reading is written: it is gone here, and can be imported again.
+        return forget_all(app, &paths, &attempt).map(|()| Exit::Ok);
+    }
     // Not opened as a pool: one that is damaged can be destroyed too.
     let store = match waiting::open(app.context, &pool.location, Access::ReadWrite)? {
         Ok(store) => store,

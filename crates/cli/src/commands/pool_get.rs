@@ -1,6 +1,6 @@
 //! `pool get`.
 
-use super::pool_list::{document, facts};
+use super::pool_list::{document, facts, look_for_features};
 use super::pool_properties as properties;
 use crate::app::App;
 use crate::args::PoolGetArgs;
@@ -22,7 +22,10 @@ pub fn run(app: &mut App<'_>, args: &PoolGetArgs) -> Result<Exit> {
         list => properties::parse(list)?,
     };
     let exact = args.parsable || args.json_int;
-    let (pools, failed) = facts(app, &args.pools)?;
+    let (mut pools, failed) = facts(app, &args.pools)?;
+    if properties::needs_features(&wanted) {
+        look_for_features(app, &mut pools)?;
+    }
     if args.json {
         let document = document("zpool get", &pools, &wanted, exact, args.json_int);
         json::print(&mut app.context.out, document)?;

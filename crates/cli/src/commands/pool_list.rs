@@ -26,7 +26,10 @@ pub fn run(app: &mut App<'_>, args: &PoolListArgs) -> Result<Exit> {
         list => properties::parse(list)?,
     };
     let exact = args.parsable || args.json_int;
-    let (pools, failed) = facts(app, &args.pools)?;
+    let (mut pools, failed) = facts(app, &args.pools)?;
+    if properties::needs_features(&wanted) {
+        look_for_features(app, &mut pools)?;
+    }
     if args.json {
         json::print(&mut app.context.out, document("zpool list", &pools, &wanted, exact, args.json_int))?;
     } else if pools.is_empty() {
@@ -90,6 +93,22 @@ pub fn facts(app: &mut App<'_>, names: &[String]) -> Result<(Vec<PoolFacts>, boo
     }
     pools.sort_by(|a, b| a.name.cmp(&b.name));
     Ok((pools, failed))
+}
+
+/// Finds out which features of pools something uses.
+///
+/// # Errors
+/// When output fails.
+pub fn look_for_features(app: &mut App<'_>, pools: &mut [PoolFacts]) -> Result<()> {
+    for pool in pools.iter_mut().filter(|pool| !pool.is_missing && pool.unanswered.is_none()) {
+        let Some(known) = app.places.find(&pool.name) else { continue };
+        match app.query(&known, &Request::Features) {
+            Ok(Reply::Features(names)) => pool.in_use = names,
+            Ok(_) => return Err(CliError::Failed("the owner's answer is to another question".to_owned())),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Properties of pools in the form of OpenZFS 2.3.

@@ -4,6 +4,7 @@
 //! Tools look at `feature@…` to learn what they may use: `send -L`, `-e`, `-c`, `receive -s`, bookmarks. A feature is
 //! told here if what it allows in streams, names or sizes works; those about the layout of ZFS's disks are not.
 
+use snowmelt_dataset::pool_features;
 use snowmelt_dataset::property::{Source, format_bytes};
 use snowmelt_store::DEADMAN;
 
@@ -101,45 +102,12 @@ static FIELDS: [Field; 39] = [
     Field { name: "cachesize", alias: "", header: "CACHESIZE", right: true, kind: Kind::Cache },
 ];
 
-/// Features that are in use from the first moment on.
-const ACTIVE: [&str; 7] = [
-    "async_destroy",
-    "empty_bpobj",
-    "lz4_compress",
-    "hole_birth",
-    "extensible_dataset",
-    "embedded_data",
-    "userobj_accounting",
-];
-/// Features that can be used.
-const ENABLED: [&str; 19] = [
-    "filesystem_limits",
-    "bookmarks",
-    "large_blocks",
-    "large_dnode",
-    "sha512",
-    "skein",
-    "edonr",
-    "encryption",
-    "project_quota",
-    "resilver_defer",
-    "bookmark_v2",
-    "bookmark_written",
-    "redaction_bookmarks",
-    "redacted_datasets",
-    "livelist",
-    "zstd_compress",
-    "blake3",
-    "longname",
-    "large_microzap",
-];
-
 /// What a property of a pool is, or a feature of it.
 #[derive(Debug, Clone, Copy)]
 pub enum Column {
     Field(&'static Field),
-    /// Its name after `feature@`, and its state.
-    Feature(&'static str, &'static str),
+    /// Its name after `feature@`.
+    Feature(&'static str),
 }
 
 impl Column {
@@ -147,7 +115,7 @@ impl Column {
     pub fn name(&self) -> String {
         match self {
             Self::Field(field) => field.name.to_owned(),
-            Self::Feature(name, _) => format!("feature@{name}"),
+            Self::Feature(name) => format!("feature@{name}"),
         }
     }
 
@@ -155,7 +123,7 @@ impl Column {
     pub fn header(&self) -> String {
         match self {
             Self::Field(field) => field.header.to_owned(),
-            Self::Feature(name, _) => format!("FEAT@{}", name.to_uppercase()),
+            Self::Feature(name) => format!("FEAT@{}", name.to_uppercase()),
         }
     }
 
@@ -168,7 +136,7 @@ impl Column {
     pub fn text(&self, pool: &PoolFacts, exact: bool) -> String {
         match self {
             Self::Field(field) => field.text(pool, exact),
-            Self::Feature(_, state) => (*state).to_owned(),
+            Self::Feature(name) => feature_state(pool, name).to_owned(),
         }
     }
 
@@ -200,7 +168,7 @@ impl Column {
     /// Where its value comes from.
     pub fn source(&self, pool: &PoolFacts) -> Source {
         match self {
-            Self::Feature(..) => Source::Local,
+            Self::Feature(_) => Source::Local,
             Self::Field(field) => match field.kind {
                 Kind::Comment if has_comment(pool) => Source::Local,
                 Kind::Parity if pool.parity > 0 => Source::Local,
@@ -284,14 +252,27 @@ pub fn all() -> Vec<Column> {
     fields.chain(features()).collect()
 }
 
-/// All features by name.
-pub fn feature_names() -> impl Iterator<Item = &'static str> {
-    ACTIVE.into_iter().chain(ENABLED)
+/// Whether a feature is disabled, enabled, or in use.
+fn feature_state(pool: &PoolFacts, name: &str) -> &'static str {
+    let is_in = |list: &[String]| list.iter().any(|one| one == name);
+    if is_in(&pool.disabled) {
+        "disabled"
+    } else if pool_features::FROM_THE_FIRST.contains(&name) || is_in(&pool.in_use) {
+        "active"
+    } else {
+        "enabled"
+    }
 }
 
 fn features() -> impl Iterator<Item = Column> {
-    let active = ACTIVE.into_iter().map(|name| Column::Feature(name, "active"));
-    active.chain(ENABLED.into_iter().map(|name| Column::Feature(name, "enabled")))
+    pool_features::names().map(Column::Feature)
+}
+
+/// Whether what uses the features of a pool has to be looked for to show these.
+pub fn needs_features(columns: &[Column]) -> bool {
+    columns
+        .iter()
+        .any(|column| matches!(column, Column::Feature(name) if pool_features::WHEN_USED.contains(name)))
 }
 
 /// Properties by name, separated by commas.
@@ -340,6 +321,15 @@ mod tests {
         assert_eq!(line("size,alloc,frag,cap,dedup", true), "10737418240 3221225472 12 30 1.00");
         assert_eq!(line("altroot,comment,ckpoint", false), "- - -");
         assert_eq!(line("feature@extensible_dataset,feature@large_blocks", false), "active enabled");
+        let some = PoolFacts {
+            disabled: vec!["bookmarks".to_owned(), "lz4_compress".to_owned()],
+            in_use: vec!["zstd_compress".to_owned()],
+            ..pool()
+        };
+        let states: Vec<_> = ["bookmarks", "lz4_compress", "zstd_compress", "large_blocks"]
+            .map(|name| parse(&format!("feature@{name}")).unwrap()[0].text(&some, false))
+            .into();
+        assert_eq!(states, ["disabled", "disabled", "active", "enabled"]);
         assert_eq!(line("parity,deadman", false), "5% 60s");
         assert_eq!(
             line("encryption,keylocation,keyformat,keystatus,cache,cachesize", false),

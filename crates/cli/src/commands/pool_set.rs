@@ -7,7 +7,7 @@ use crate::cache;
 use crate::error::Result;
 use crate::exit::Exit;
 
-/// Sets a property of a pool: its comment, its parity, whether it is trimmed, how long members are waited for, or one that allows only what is the case anyhow.
+/// Sets a property of a pool, or enables a feature. A property that has only one possible value is accepted with it.
 ///
 /// # Errors
 /// When the pool or the property does not exist, or the pool cannot be written.
@@ -23,6 +23,7 @@ pub fn run(app: &mut App<'_>, args: &PoolSetArgs) -> Result<Exit> {
         own.set_parity(session.datasets.pool(), &attempt)?;
         own.set_autotrim(session.datasets.pool(), &attempt)?;
         own.set_deadman(session.datasets.pool(), &attempt)?;
+        own.enable_features(session.datasets.pool(), &attempt)?;
         app.record(session);
         Ok(Exit::Ok)
     })

@@ -134,13 +134,16 @@ fn receive(
         args,
         begun: Mutex::new(Instant::now()),
         progress: &progress,
+        cancelled: &cancelled,
         taken: Mutex::default(),
         unmounted: Mutex::default(),
+        refused: Mutex::default(),
     };
     let observer = Observer { event: &|event| teller.tell(event), cancelled: &cancelled };
     let result = session.datasets.receive(target, input, options, &observer);
     let taken = teller.taken.into_inner().unwrap_or_default();
     let unmounted = teller.unmounted.into_inner().unwrap_or_default();
+    let refused = teller.refused.into_inner().unwrap_or_default();
     if let Some(progress) = progress {
         progress.finish();
     }
@@ -150,6 +153,10 @@ fn receive(
         mounted &= unmounted.mount_again(app, session)?;
     }
     mounted &= before.map_or(Ok(true), |before| before.received(app, session))?;
+    if let Some(refused) = refused {
+        cancelled.store(false, Ordering::Relaxed);
+        return Err(refused);
+    }
     match result {
         Ok(_) => {
             if !args.dry_run {
@@ -243,9 +250,12 @@ struct Teller<'a, 'b, 'c> {
     args: &'c ReceiveArgs,
     begun: Mutex<Instant>,
     progress: &'c Option<Progress>,
+    cancelled: &'c AtomicBool,
     taken: Mutex<Taken>,
     /// Filesystems that were unmounted because the stream destroys them.
     unmounted: Mutex<Vec<automount::Unmounted>>,
+    /// Why the receive was broken off here.
+    refused: Mutex<Option<CliError>>,
 }
 
 /// What `--json` prints at the end.
@@ -278,6 +288,29 @@ impl Taken {
 }
 
 impl Teller<'_, '_, '_> {
+    /// Unmounts a filesystem that a full stream replaces, with everything below it, as ZFS does. It fails if one is in
+    /// use.
+    fn unmount_replaced(&self, app: &mut App<'_>, snapshot: &str) -> Result<()> {
+        if !self.args.force || self.args.dry_run {
+            return Ok(());
+        }
+        let attempt = format!("cannot receive into '{snapshot}'");
+        let catalog = self.session.datasets.catalog();
+        let name = snapshot.split('@').next().unwrap_or_default();
+        // It may be new, or not to be replaced, which is found out later.
+        let Ok(dataset) = catalog.dataset(name) else { return Ok(()) };
+        if catalog.newest_snapshot(&dataset).map_err(report::failed(&attempt))?.is_some() {
+            return Ok(());
+        }
+        let all = catalog.descendants(dataset).map_err(report::failed(&attempt))?;
+        drop(catalog);
+        let gone = automount::Unmounted::of(app, self.session, &all, false)?;
+        if let Ok(mut unmounted) = self.unmounted.lock() {
+            unmounted.push(gone);
+        }
+        Ok(())
+    }
+
     fn tell(&self, event: ReceiveEvent) {
         let Ok(mut app) = self.app.lock() else { return };
         if let ReceiveEvent::Destroying { datasets } = event {
@@ -287,6 +320,14 @@ impl Teller<'_, '_, '_> {
                 (Err(error), _) => app.context.complain(error),
                 (Ok(_), Err(_)) => {}
             }
+            return;
+        }
+        if let ReceiveEvent::Begin { target, incremental: false, .. } = &event
+            && let Err(error) = self.unmount_replaced(&mut app, target)
+            && let Ok(mut refused) = self.refused.lock()
+        {
+            *refused = Some(error);
+            self.cancelled.store(true, Ordering::Relaxed);
             return;
         }
         if self.args.json

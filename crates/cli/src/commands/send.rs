@@ -16,7 +16,7 @@ use snowmelt_stream::token::ResumeToken;
 
 use super::names;
 use crate::app::App;
-use crate::args::SendArgs;
+use crate::args::{Program, SendArgs};
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
@@ -50,11 +50,26 @@ pub fn run(app: &mut App<'_>, args: &SendArgs) -> Result<Exit> {
         if !name.contains('@') {
             // What is sent is what the dataset holds now, with what is still in memory.
             let attempt = format!("cannot send '{name}'");
+            refuse_mounted(app, session, name)?;
             session.datasets.pool().commit().map_err(|error| report::failed(&attempt)(error.into()))?;
         }
         let plan = plan(app.context, &session.datasets.catalog(), args, name)?;
         deliver(app, session, args, (plan, name))
     })
+}
+
+/// Refuses to send the present state of a filesystem that is mounted for writing. Only `zfs` refuses this, as ZFS does.
+fn refuse_mounted(app: &App<'_>, session: &Session, name: &str) -> Result<()> {
+    if Program::of(&app.context.args).0 != Program::Zfs {
+        return Ok(());
+    }
+    let dataset = session.datasets.catalog().dataset(name);
+    match dataset.ok().and_then(|dataset| session.mounts.head(dataset.id)) {
+        Some(mount) if !mount.vfs().is_read_only() => Err(CliError::Failed(format!(
+            "warning: cannot send '{name}': target is busy; if a filesystem, it must not be mounted"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn check(context: &Context, args: &SendArgs) -> Result<()> {

@@ -1,16 +1,19 @@
-//! `zfs upgrade` and `zpool upgrade`: which versions there are. Everything that is made here has the newest.
+//! `zfs upgrade` and `zpool upgrade`: list versions and features, and enable features. New filesystems have the newest
+//! version. New pools have all features that are not disabled explicitly.
 
 use std::io::Write;
 
+use snowmelt_dataset::pool_features;
 use snowmelt_dataset::property::Types;
 
 use super::assignments::VERSION;
-use super::{gather, list, pool_properties};
+use super::{gather, list, pool_list};
 use crate::app::App;
 use crate::args::UpgradeArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::listing::{Columns, Listing, Selection, bit};
+use crate::pools::Session;
 
 /// Versions of the ZPL, and what came with them.
 const ZPL: [(u64, &str); 5] = [
@@ -92,20 +95,64 @@ pub fn filesystems(app: &mut App<'_>, args: &UpgradeArgs) -> Result<Exit> {
 /// `zpool upgrade`.
 ///
 /// # Errors
-/// When a pool does not exist.
+/// When a pool does not exist, or cannot be written.
 pub fn pools(app: &mut App<'_>, args: &UpgradeArgs) -> Result<Exit> {
     for name in &args.names {
         if app.places.find(name).is_none() {
             return Err(CliError::Failed(format!("cannot open '{name}': no such pool")));
         }
     }
+    if args.verbose {
+        return pool_versions(app);
+    }
+    // Who asked the owner of a pool has said so.
+    if !app.is_served() {
+        writeln!(app.context.out, "This system supports ZFS pool feature flags.\n")?;
+        app.context.out.flush()?;
+    }
+    if args.all || !args.names.is_empty() {
+        let names = if args.all { app.every_pool() } else { args.names.clone() };
+        if names.is_empty() {
+            return Ok(Exit::Ok);
+        }
+        return app.on_each_pool(&names, |app, session, _| enable_all(app, session));
+    }
+    let (pools, failed) = pool_list::facts(app, &[])?;
     let out = &mut app.context.out;
-    if !args.verbose {
-        writeln!(out, "This system supports ZFS pool feature flags.\n\nEvery pool has all of them.")?;
+    let lacking: Vec<_> = pools.iter().filter(|pool| !pool.disabled.is_empty()).collect();
+    if lacking.is_empty() {
+        writeln!(out, "Every pool has all of them.")?;
+    } else {
+        writeln!(out, "Features that are disabled:\n\nPOOL  FEATURE\n-------------")?;
+        for pool in lacking {
+            writeln!(out, "{}", pool.name)?;
+            for feature in &pool.disabled {
+                writeln!(out, "      {feature}")?;
+            }
+        }
+    }
+    Ok(Exit::unless(failed))
+}
+
+fn enable_all(app: &mut App<'_>, session: &Session) -> Result<Exit> {
+    let name = session.name();
+    let enabled = pool_features::enable(session.datasets.pool(), &[])
+        .map_err(|error| CliError::failed(format!("cannot upgrade '{name}'"), &error))?;
+    let out = &mut app.context.out;
+    if enabled.is_empty() {
+        writeln!(out, "Pool '{name}' already has all supported features enabled.")?;
         return Ok(Exit::Ok);
     }
+    writeln!(out, "Enabled in '{name}':\n  {}", enabled.join("\n  "))?;
+    app.record(session);
+    Ok(Exit::Ok)
+}
+
+/// `zpool upgrade -v`.
+fn pool_versions(app: &mut App<'_>) -> Result<Exit> {
+    let out = &mut app.context.out;
     writeln!(out, "This system supports ZFS pool feature flags.\n\nFEAT\n----")?;
-    for feature in pool_properties::feature_names() {
+    for feature in pool_features::names() {
         writeln!(out, "{feature}")?;
     }
     writeln!(

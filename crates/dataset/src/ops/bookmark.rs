@@ -33,6 +33,7 @@ impl Datasets {
             bookmark.bookmark().ok_or_else(|| DatasetError::WrongType { name: bookmark.to_string() })?;
         let change = self.change()?;
         let catalog = change.catalog();
+        catalog.require_feature(&bookmark.to_string(), "bookmarks")?;
         let (dataset, record) = match catalog.find(source)? {
             Found::Snapshot(snapshot) => {
                 let ivset_guid = match catalog.key_data(snapshot.id.dataset, snapshot.id.txg)? {

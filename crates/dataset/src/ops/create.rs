@@ -55,6 +55,7 @@ impl Datasets {
         name: &str,
         properties: &[(String, String)],
     ) -> Result<Change<'_>, DatasetError> {
+        self.catalog().require_features_of(name, properties)?;
         let limits = Settings::among(properties);
         if limits.is_none() {
             return self.change();

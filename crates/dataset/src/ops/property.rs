@@ -11,6 +11,7 @@ impl Datasets {
     /// # Errors
     /// When the name does not exist or is a bookmark; [`DatasetError::BelowUse`], [`DatasetError::BeyondSpace`].
     pub fn set_properties(&self, name: &Name, properties: &[(String, String)]) -> Result<(), DatasetError> {
+        self.catalog().require_features_of(&name.to_string(), properties)?;
         let change = self.change_properties(name, |limits| {
             properties.iter().fold(false, |any, (property, value)| limits.set(property, value) | any)
         })?;

@@ -49,6 +49,8 @@ impl Datasets {
     ) -> Result<(), DatasetError> {
         let name = Name::parse_dataset(name)?;
         check_size(name.dataset(), volume.size, volume.block_size)?;
+        let block_size = ("volblocksize".to_owned(), volume.block_size.to_string());
+        self.catalog().require_features_of(name.dataset(), &[block_size])?;
         let change = self.change_to_create(name.dataset(), &options.properties)?;
         if let Ok(existing) = change.catalog().dataset(name.dataset()) {
             return if options.parents { Ok(()) } else { Err(DatasetError::Exists { name: existing.name }) };

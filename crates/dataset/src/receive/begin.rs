@@ -140,6 +140,8 @@ impl Datasets {
         {
             return Err(DatasetError::NoPool { name: destination.dataset }.into());
         }
+        catalog.require_features_of_stream(&destination.full(), begin.features, options.resumable)?;
+        catalog.require_features_of(&destination.full(), &options.properties)?;
         let existing = match catalog.dataset(&destination.dataset) {
             Ok(dataset) => Some(dataset),
             Err(DatasetError::NotFound { .. }) => None,

@@ -237,6 +237,7 @@ impl Datasets {
             let id = snapshot.id.dataset;
             let dataset = catalog.dataset_by_id(id)?;
             leave_out_limits(&catalog, &dataset, &mut taken, observer)?;
+            leave_out_disabled(&catalog, &dataset, &mut taken, observer)?;
             // The first snapshot creates the dataset. Later ones do not change properties that are fixed at creation.
             let is_made = catalog.snapshots(&dataset).nth(1).is_some();
             let stays = |name: &str| is_made && property::is_made_with(name);
@@ -526,6 +527,27 @@ fn leave_out_limits(
         }
     }
     taken.retain(|(name, _)| !refused.contains(name));
+    Ok(())
+}
+
+/// Leaves out properties that need a feature which is disabled in the pool, with a note.
+fn leave_out_disabled(
+    catalog: &Catalog,
+    dataset: &Dataset,
+    taken: &mut Vec<(String, String)>,
+    observer: &Observer<'_>,
+) -> Result<(), DatasetError> {
+    let mut kept = Vec::new();
+    for pair in std::mem::take(taken) {
+        match catalog.require_features_of(&dataset.name, std::slice::from_ref(&pair)) {
+            Ok(()) => kept.push(pair),
+            Err(error @ DatasetError::FeatureDisabled { .. }) => {
+                (observer.event)(ReceiveEvent::Note(format!("property {} is not taken: {error}", pair.0)));
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    *taken = kept;
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use snowmelt_stream::record::{Begin, BeginFlags, HeaderType, ToName};
 use super::step::{Base, Step, Target};
 use crate::catalog::Kind;
 use crate::error::SendError;
+use crate::pool_features;
 use crate::receive::key_data::CRYPT_KEYDATA;
 
 /// Features that a dataset's content requires, whatever the options are.
@@ -31,8 +32,11 @@ pub(super) fn features(step: &Step) -> Result<Features, SendError> {
             features |= feature;
         }
     };
+    // Where a feature is disabled, what is stored by it goes out as if it were not.
+    let off = pool_features::disabled(&target.pool)?;
+    let is_on = |name: &str| !off.contains(name);
     let compressed = style.compressed || style.raw;
-    let embed = (style.embed || style.raw) && !target.is_raw();
+    let embed = (style.embed || style.raw) && !target.is_raw() && is_on("embedded_data");
     add(target.kind == Kind::Filesystem, Features::SA_SPILL);
     add(
         (style.large_blocks || style.raw) && content.contains(Features::LARGE_BLOCKS),
@@ -40,7 +44,7 @@ pub(super) fn features(step: &Step) -> Result<Features, SendError> {
     );
     add(embed, Features::EMBED_DATA);
     add(compressed, Features::COMPRESSED);
-    add(embed || compressed, Features::LZ4);
+    add((embed || compressed) && is_on("lz4_compress"), Features::LZ4);
     add(target.is_raw(), Features::RAW);
     add(compressed && content.contains(Features::ZSTD), Features::ZSTD);
     add(step.resume.is_some(), Features::RESUMING);

@@ -11,6 +11,9 @@ use super::{Stat, Vfs, Who, ino, now};
 
 /// File capabilities, which every write removes.
 const CAPABILITIES: &[u8] = b"security.capability";
+/// The block size of files up to this size is not looked up, because this would take as long as reading their
+/// attributes. Such a file may still have one block, which can grow.
+const ONE_BLOCK_MAX: u64 = 128 << 10;
 /// With `relatime`, a read is recorded at least once in this number of seconds.
 const RELATIVE_SECONDS: i64 = 24 * 60 * 60;
 
@@ -39,7 +42,18 @@ impl Vfs {
     }
 
     pub(super) fn stat_of(&self, number: u64, attributes: Attributes, blocks: u64) -> Stat {
-        Stat { ino: number, attributes, blocks, block_size: self.options().record_size }
+        let block_size = self.block_size(number, &attributes);
+        Stat { ino: number, attributes, blocks, block_size }
+    }
+
+    /// The best size of reads and writes: that of a file's blocks, once it has several and they stay as they are.
+    fn block_size(&self, number: u64, attributes: &Attributes) -> u32 {
+        let record_size = self.options().record_size;
+        if attributes.kind() != FileKind::File || attributes.size <= ONE_BLOCK_MAX {
+            return record_size;
+        }
+        let own = self.on_inode(number, |view, object| view.block_size(object));
+        own.ok().filter(|own| u64::from(*own) < attributes.size).unwrap_or(record_size)
     }
 
     /// Changes attributes. Like Linux, it removes setuid and setgid bits and file capabilities if the owner changes, or

@@ -42,6 +42,11 @@ pub(super) fn of(slot: u16, object: u64) -> u64 {
     u64::from(slot) << OBJECT_BITS | object & OBJECT_MASK
 }
 
+/// All numbers of a snapshot below `.zfs`.
+pub(super) fn all_of(slot: u16) -> std::ops::RangeInclusive<u64> {
+    of(slot, 0)..=of(slot, OBJECT_MASK)
+}
+
 /// The slot of an inode number, which is 0 for the mounted filesystem.
 pub(super) fn slot(ino: u64) -> u16 {
     (ino >> OBJECT_BITS) as u16

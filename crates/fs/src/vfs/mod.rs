@@ -187,9 +187,17 @@ impl Vfs {
         self.options.read().read_only || self.base.read().view.writable().is_none()
     }
 
-    /// The properties that are overridden by options of this mount, with the values of the options.
+    /// The properties that options of this mount may override, with the values of the mount.
     pub fn chosen(&self) -> Vec<(&'static str, bool)> {
-        self.options().differing(&self.properties.lock())
+        let options = self.options();
+        let mut chosen = options.differing(&self.properties.lock());
+        // What is not granted here is off, whatever the property says.
+        for (name, is_on) in [("devices", options.devices), ("setuid", options.setuid)] {
+            if !chosen.iter().any(|(other, _)| *other == name) {
+                chosen.push((name, is_on));
+            }
+        }
+        chosen
     }
 
     /// A number that changes when the content is replaced. Anything cached before is invalid then.

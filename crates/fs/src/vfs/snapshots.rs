@@ -1,6 +1,7 @@
 //! The snapshots that are open below `.zfs/snapshot`.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -184,6 +185,12 @@ impl Vfs {
             return Ok(Vec::new());
         }
         Ok(self.inodes.all().into_iter().filter(|ino| gone.contains(&ino::slot(*ino))).collect())
+    }
+
+    /// The inode numbers of a snapshot below `.zfs`, if any of them is known to somebody.
+    pub fn inodes_of_snapshot(&self, snapshot: &Snapshot) -> Option<RangeInclusive<u64>> {
+        let known = self.snapshots.open.lock().known(snapshot)?;
+        (known.inodes.load(Ordering::Relaxed) > 0).then(|| ino::all_of(known.slot))
     }
 
     /// The snapshots of the mounted dataset from a txg on, the oldest first.

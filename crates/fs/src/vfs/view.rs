@@ -123,6 +123,11 @@ impl View {
         }
     }
 
+    /// Bytes of a file's blocks.
+    pub(super) fn block_size(&self, object: u64) -> Result<u32, ZplError> {
+        either!(self, fs => block_size(fs.objects(), object))
+    }
+
     /// Number of 512-byte units that a file uses.
     pub(super) fn blocks(&self, attributes: &Attributes) -> Result<u64, ZplError> {
         let size = match attributes.kind() {
@@ -162,13 +167,17 @@ fn read_dir_of<O: Objects>(
     numbered.collect()
 }
 
+fn block_size<O: Objects>(objects: &O, object: u64) -> Result<u32, ZplError> {
+    match objects.dnode(object).map_err(|source| ZplError::Source { object, source })? {
+        Some(dnode) => Ok(dnode.block_size.max(512)),
+        None => Err(ZplError::NoObject { object }),
+    }
+}
+
 /// Number of bytes of a file in data blocks, counted or estimated.
 fn data_bytes<O: Objects>(objects: &O, object: u64, size: u64) -> Result<u64, ZplError> {
     let failed = |source| ZplError::Source { object, source };
-    let block_size = match objects.dnode(object).map_err(failed)? {
-        Some(dnode) => u64::from(dnode.block_size).max(512),
-        None => return Err(ZplError::NoObject { object }),
-    };
+    let block_size = u64::from(block_size(objects, object)?);
     let (mut at, mut bytes) = (0, 0);
     for _ in 0..COUNTED_MAX {
         match objects.next_data(object, at).map_err(failed)?.filter(|begin| *begin < size) {

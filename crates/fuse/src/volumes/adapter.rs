@@ -256,12 +256,11 @@ impl Filesystem for Adapter {
                 let Node::Volume(volume) = self.told(self.tree.node(&name))? else {
                     return Err(Errno::EISDIR);
                 };
-                // Programs truncate files that they write to from somewhere on (`dd seek=`), which block devices do not mind:
-                // what comes after would be lost. `set volsize` is for whoever means it.
-                if size < self.told(volume.size())? {
-                    return Err(Errno::EPERM);
+                // `dd seek=` truncates its output at the offset. A block device ignores this, and so does a volume:
+                // otherwise the data after the offset would be lost. `set volsize=` makes a volume smaller.
+                if size > self.told(volume.size())? {
+                    self.told(self.tree.resize(&name, &volume, size))?;
                 }
-                self.told(self.tree.resize(&name, &volume, size))?;
             }
             self.attributes(ino.0, &name)
         };

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use snowmelt_dataset::pool_features;
 use snowmelt_store::Unanswered;
 
-use super::{MemberFacts, PoolFacts, ResilverFacts, ScanFacts};
+use super::{IoFacts, MemberFacts, PoolFacts, ResilverFacts, ScanFacts};
 use crate::error::{CliError, Result};
 use crate::pools::Session;
 
@@ -46,6 +47,9 @@ pub fn of(session: &Session) -> Result<PoolFacts> {
         txg: pool.committed_txg(),
         parity: pool.parity(),
         autotrim: pool.autotrim().map_err(failed)?,
+        io: io(session),
+        disabled: pool_features::disabled(pool).map_err(failed)?.into_iter().collect(),
+        in_use: Vec::new(),
         encryption: pool.key_record().map(Into::into),
         comment: comment.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
         faults: lost.chain(missing).collect(),
@@ -67,6 +71,17 @@ pub fn of(session: &Session) -> Result<PoolFacts> {
         unanswered: None,
         is_missing: false,
     })
+}
+
+fn io(session: &Session) -> IoFacts {
+    let counters = session.datasets.pool().counters();
+    IoFacts {
+        reads: counters.node_misses + counters.block_reads,
+        writes: counters.nodes_written + counters.blocks_written,
+        bytes_read: counters.bytes_read,
+        bytes_written: counters.bytes_written,
+        milliseconds: u64::try_from(session.opened.elapsed().as_millis()).unwrap_or(u64::MAX),
+    }
 }
 
 /// What is known of a pool whose store does not answer, without asking the store.

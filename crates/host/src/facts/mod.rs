@@ -8,6 +8,6 @@ mod store;
 
 pub use gather::of;
 pub use mirror::{MemberFacts, ResilverFacts};
-pub use pool::PoolFacts;
+pub use pool::{IoFacts, PoolFacts};
 pub use scan::{ScanFacts, ScanState};
 pub use store::{CacheFacts, EncryptionFacts, RequestFacts, SegmentFacts};

@@ -5,6 +5,21 @@ use serde::{Deserialize, Serialize};
 use super::{CacheFacts, EncryptionFacts, MemberFacts, RequestFacts, ResilverFacts, ScanFacts};
 use crate::pools::pins::Pin;
 
+/// What was read from a pool's store and written to it since its owner opened it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IoFacts {
+    /// Blocks and tree nodes read.
+    pub reads: u64,
+    /// Blocks and tree nodes written.
+    pub writes: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Milliseconds since it was opened.
+    pub milliseconds: u64,
+}
+
 /// How a pool is.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct PoolFacts {
@@ -34,6 +49,15 @@ pub struct PoolFacts {
     /// Whether the medium below is told at once of what is free, if somebody said so.
     #[serde(default)]
     pub autotrim: Option<bool>,
+    /// What was read and written.
+    #[serde(default)]
+    pub io: IoFacts,
+    /// Features that are disabled.
+    #[serde(default)]
+    pub disabled: Vec<String>,
+    /// Features that something uses, where that was asked for.
+    #[serde(default)]
+    pub in_use: Vec<String>,
     /// Of an encrypted pool.
     #[serde(default)]
     pub encryption: Option<EncryptionFacts>,

@@ -54,6 +54,8 @@ pub struct Session {
     /// What of it this process has mounted. As long as there is anything, the process stays and serves others.
     pub mounts: Arc<Mounts>,
     place: PathBuf,
+    /// When it was opened.
+    pub opened: Instant,
     /// How others are served, if they can be.
     service: Mutex<Option<Arc<ServiceState>>>,
     /// The owner would end, and waits for the commands of others: what can go on in another process should.
@@ -156,6 +158,7 @@ impl Owner {
                 datasets,
                 mounts,
                 place: place.to_owned(),
+                opened: Instant::now(),
                 service: Mutex::default(),
                 closing,
                 hosts,

@@ -175,12 +175,25 @@ impl<'a> Reader<'a> {
         if let Some(answer) = self.content(entity, property)? {
             return Ok(answer);
         }
+        let stored = self.stored_value(entity, property)?;
         if let Some((id, 0)) = entity.place()
             && let Some(chosen) = self.mounted.get(&id)
             && let Some((_, is_on)) = chosen.iter().find(|(name, _)| *name == property.name)
         {
-            return Ok(Some((Value::Number(u64::from(*is_on)), Source::Temporary)));
+            let mounted = Value::Number(u64::from(*is_on));
+            if stored.as_ref().is_none_or(|(value, _)| *value != mounted) {
+                return Ok(Some((mounted, Source::Temporary)));
+            }
         }
+        Ok(stored)
+    }
+
+    /// The value that counts while nothing else is chosen, and where it comes from.
+    fn stored_value(
+        &self,
+        entity: &Entity,
+        property: &'static Property,
+    ) -> Result<Option<(Value, Source)>, DatasetError> {
         let default = match property.default {
             DefaultValue::None => return Ok(None),
             DefaultValue::Number(number) => Value::Number(number),
