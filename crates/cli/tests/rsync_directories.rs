@@ -11,7 +11,7 @@ mod trees;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -57,7 +57,8 @@ impl Pair {
 
     fn modules(&self, side: Side, more: &str) -> String {
         let root = self.root(side);
-        format!("[m]\npath = {}\nread only = no\nmunge symlinks = no\n{more}\n", root.display())
+        let begin = format!("[m]\npath = {}\nread only = no\n", root.display());
+        format!("{begin}use chroot = no\nmunge symlinks = no\n{more}\n")
     }
 
     /// Both trees. Times that the test itself caused are left out.
@@ -92,24 +93,18 @@ impl Pair {
 
 /// Removes differences that are peculiar to stock rsync's server. It loses the group entry of a directory's ACL if it
 /// sets the directory's sticky bit. It leaves directories open, or without their times, inside directories that its
-/// user cannot enter. Without a root directory of its own it changes targets of symbolic links that begin with a slash
-/// or contain "..".
+/// user cannot enter. If it changes the owner of a device with setuid, it reports other changes.
 fn without_quirks(tree: &Path) {
     for path in manifest(tree).into_keys().map(|name| tree.join(name)) {
         let found = path.symlink_metadata().unwrap();
         let mode = found.mode();
-        if found.is_symlink() {
-            let target = fs::read_link(&path).unwrap();
-            if target.is_absolute() || target.components().any(|part| part.as_os_str() == "..") {
-                fs::remove_file(&path).unwrap();
-                symlink("harmless", &path).unwrap();
-                lchown(&path, Some(found.uid()), Some(found.gid())).unwrap();
-            }
-        } else if found.is_dir() {
+        if found.is_dir() {
             if mode & 0o1000 != 0 {
-                assert!(Command::new("setfacl").arg("-b").arg(&path).status().unwrap().success());
+                run(Command::new("setfacl").arg("-b").arg(&path));
             }
             fs::set_permissions(&path, fs::Permissions::from_mode(mode & 0o7777 | 0o700)).unwrap();
+        } else if !found.is_file() && !found.is_symlink() {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode & 0o777)).unwrap();
         } else {
             continue;
         }
@@ -124,7 +119,12 @@ fn without_quirks(tree: &Path) {
 }
 
 fn copy(from: &Path, to: &Path) {
-    assert!(Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap().success());
+    run(Command::new("cp").arg("-a").arg(from).arg(to));
+}
+
+#[track_caller]
+fn run(command: &mut Command) {
+    assert!(command.status().unwrap().success(), "{command:?}");
 }
 
 fn rsync(args: &[&str], from: &str, to: &str) -> Output {
@@ -171,21 +171,88 @@ fn assert_said(mine: &Output, theirs: &Output, what: &str) {
     assert!(!differs, "{what}: {ours:?}, not {stock:?}; {errors:?}");
 }
 
+/// The options of the default run: one of each way in which files are written, kept or deleted.
+///
+/// Another option hides what stock rsync does in its own way. With `--chown` it writes ACLs with two entries for one
+/// user. With `--append` and `--update`, its result for a file with several names depends on their order. It reports
+/// differently that a name is too long for a backup, and what is in a directory that it cannot make.
+const VARIANTS: &[&str] = &[
+    "",
+    "--delete-delay",
+    "--delete-after",
+    "--delete-excluded --exclude=*b",
+    "--exclude=*0 --include=*/ --filter=P_*c",
+    "--max-delete=1",
+    "--inplace --backup",
+    "--append-verify --no-hard-links",
+    "--partial-dir=.part",
+    "--delay-updates --backup --exclude=x*",
+    "--temp-dir=/aside",
+    "--backup --backup-dir=/back/deep",
+    "--link-dest=../other --delay-updates",
+    "--copy-dest=../other",
+    "--chown=1:5 --no-acls",
+    "--keep-dirlinks",
+    "--sparse",
+    "--no-perms --executability",
+    "--relative",
+    "--protocol=30",
+];
+
+/// The other options. One of them is tried, and all of them with `SNOWMELT_ALL_VARIANTS`.
+const MORE_VARIANTS: &[&str] = &[
+    "--delete-before",
+    "--inplace",
+    "--append --no-hard-links",
+    "--partial",
+    "--delay-updates",
+    "--backup",
+    "--backup --suffix=.old",
+    "--backup --backup-dir=back",
+    "--link-dest=../other",
+    "--compare-dest=/other",
+    "--chmod=D2750,F640",
+    "--usermap=33:7,*:8 --groupmap=0-10:3 --no-acls",
+    "--numeric-ids",
+    "--checksum",
+    "--whole-file",
+    "--sparse --inplace",
+    "--preallocate --fsync",
+    "--fuzzy",
+    "--existing",
+    "--ignore-existing --exclude=3000*",
+    "--update --no-hard-links",
+    "--omit-dir-times --omit-link-times",
+    "--no-owner --no-group",
+    "--no-perms --no-times",
+    "--no-xattrs --no-acls",
+    "--atimes",
+    "--safe-links",
+    "--prune-empty-dirs",
+    "--force --no-delete",
+    "-z --zc=zstd",
+    "--dry-run",
+];
+
 /// With all options, a push gives the same result and the same output as with stock rsync, both into nothing and into
 /// another tree.
 #[test]
 #[ignore = "needs rsync, setfacl and root"]
 fn pushes_to_modules_make_what_stock_rsync_makes() {
-    let variants: &[&str] = &[
-        "",
-        "--delete-before",
-        "--delete-delay",
-        "--delete-after",
-        "--delete-excluded --exclude=*b",
-        "--exclude=*0 --include=*/ --filter=P_*c",
-        "--max-delete=1",
-        "--inplace",
-    ];
+    pushes_make_what_stock_rsync_makes(VARIANTS);
+}
+
+/// The same with the other options.
+#[test]
+#[ignore = "needs rsync, setfacl and root; with SNOWMELT_ALL_VARIANTS it takes a minute"]
+fn pushes_with_all_options_make_what_stock_rsync_makes() {
+    let all = std::env::var_os("SNOWMELT_ALL_VARIANTS").is_some();
+    // A different one each time.
+    let one = std::process::id() as usize % MORE_VARIANTS.len();
+    pushes_make_what_stock_rsync_makes(if all { MORE_VARIANTS } else { &MORE_VARIANTS[one..=one] });
+}
+
+fn pushes_make_what_stock_rsync_makes(variants: &[&str]) {
     let source = Scratch::new();
     let (tree, other) = (source.path().join("tree"), source.path().join("other"));
     grow(&tree, 51);
@@ -208,22 +275,39 @@ fn pushes_to_modules_make_what_stock_rsync_makes() {
         }
     }
     for path in manifest(&other).into_keys().map(|name| other.join(name)) {
+        let found = path.symlink_metadata().unwrap();
+        if found.is_dir() && found.mode() & 0o1000 != 0 {
+            run(Command::new("setfacl").arg("-b").arg(&path));
+        }
         if path.symlink_metadata().unwrap().mtime() > 1_700_100_000 && !path.is_symlink() {
             set_time(&path, 1_650_000_000, 5);
         }
     }
+    // So that copying them changes no times of access.
+    for tree in [&tree, &other] {
+        run(Command::new("find").arg(tree).args(["!", "-type", "l", "-exec", "touch", "-a", "{}", "+"]));
+    }
+    let mut differing = Vec::new();
     for variant in variants {
+        let tried = std::panic::catch_unwind(|| push_as_stock_rsync_does(variant, (&source, &tree, &other)));
+        differing.extend(tried.is_err().then_some(*variant));
+    }
+    assert!(differing.is_empty(), "{differing:?}");
+}
+
+fn push_as_stock_rsync_does(variant: &str, (source, tree, other): (&Scratch, &Path, &Path)) {
+    {
         let pair = Pair::new();
         for root in [Side::Ours, Side::Stock].map(|side| pair.root(side)) {
-            copy(&other, &root.join("other"));
-            copy(&other, &root.join("full"));
+            copy(other, &root.join("other"));
+            copy(other, &root.join("full"));
             fs::create_dir(root.join("aside")).unwrap();
             set_time(&root, 1, 1);
         }
         let own = "uid = root\ngid = root";
         let ours = Server::start(&pair.scratch, &pair.modules(Side::Ours, own));
         let stock = StockDaemon::start(&pair.scratch, &pair.modules(Side::Stock, own));
-        let from = match *variant {
+        let from = match variant {
             "--relative" => format!("{}/./other {}/./tree", source.path().display(), source.path().display()),
             _ => format!("{}/", tree.display()),
         };
@@ -249,6 +333,8 @@ fn modules_are_written_to_as_their_user() {
     let tree = source.path().join("tree");
     grow(&tree, 52);
     without_quirks(&tree);
+    // Stock rsync leaves some directories with the ACL that they have from the directory above.
+    run(Command::new("setfacl").args(["-R", "-k"]).arg(&tree));
     fs::create_dir_all(tree.join("closed/in")).unwrap();
     fs::write(tree.join("closed/in/file"), "in a directory that nobody may write to").unwrap();
     for name in ["closed/in", "closed"] {
@@ -256,7 +342,7 @@ fn modules_are_written_to_as_their_user() {
         set_time(&tree.join(name), 1_600_000_000, 0);
     }
     let from = format!("{}/", tree.display());
-    for variant in ["-rlptgoD", "-rlptgoDHX"] {
+    for variant in ["-rlptgoD", "-rlptgoDHX", "-aHAX --delete", "-a --backup --delay-updates", "-r", "-rtE"] {
         let pair = Pair::new();
         for root in [Side::Ours, Side::Stock].map(|side| pair.root(side)) {
             chown(&root, Some(USER), Some(USER)).unwrap();
@@ -271,7 +357,13 @@ fn modules_are_written_to_as_their_user() {
                 let url = format!("rsync://127.0.0.1:{port}/m/to/");
                 rsync(&args, &from, &url)
             });
-            assert_said(&mine, &theirs, variant);
+            // Stock rsync cannot read attributes of files that their owner may not read, and takes them for new
+            // without times.
+            let told = String::from_utf8_lossy(&theirs.stderr).into_owned();
+            match told.contains("lgetxattr") || told.contains("failed to open") {
+                true => assert!(mine.status.success() && mine.stderr.is_empty(), "{mine:?}"),
+                false => assert_said(&mine, &theirs, variant),
+            }
             pair.assert_same(variant);
         }
     }
@@ -281,6 +373,106 @@ fn modules_are_written_to_as_their_user() {
     let output = server.run(&["-r"], &from, "localhost::m/");
     assert_eq!(output.status.code(), Some(23), "{output:?}");
     assert_eq!(fs::read_dir(pair.root(Side::Ours)).unwrap().count(), 0);
+}
+
+/// A module with `fake super` stores the same extended attributes as stock rsync, and a pull returns what was pushed.
+#[test]
+#[ignore = "needs rsync, setfacl and root"]
+fn what_only_root_can_give_is_kept_as_stock_rsync_keeps_it() {
+    let source = Scratch::new();
+    let tree = source.path().join("tree");
+    grow(&tree, 54);
+    without_quirks(&tree);
+    // Both servers change links that could lead out of the module.
+    for path in manifest(&tree).into_keys().map(|name| tree.join(name)).filter(|path| path.is_symlink()) {
+        fs::remove_file(&path).unwrap();
+        symlink("a", &path).unwrap();
+        set_time(&path, 1_600_000_000, 0);
+    }
+    without_quirks(&tree);
+    let from = format!("{}/", tree.display());
+    // With both, stock rsync removes the ACLs of directories in the second push.
+    let both = "-aHAX --numeric-ids";
+    for variant in
+        ["-aHX --delete", "-aHA --numeric-ids", both, "-aHX --inplace", "-rlptgo", "-aHA --delay-updates"]
+    {
+        let pair = Pair::new();
+        for root in [Side::Ours, Side::Stock].map(|side| pair.root(side)) {
+            chown(&root, Some(USER), Some(USER)).unwrap();
+            set_time(&root, 1, 1);
+        }
+        let user = format!("uid = {USER}\ngid = {USER}\nfake super = yes");
+        let ours = Server::start(&pair.scratch, &pair.modules(Side::Ours, &user));
+        let stock = StockDaemon::start(&pair.scratch, &pair.modules(Side::Stock, &user));
+        let args: Vec<&str> = variant.split(' ').chain(["-i"]).collect();
+        for _ in 0..2 {
+            let [theirs, mine] = [stock.port, ours.port].map(|port| {
+                let url = format!("rsync://127.0.0.1:{port}/m/to/");
+                rsync(&args, &from, &url)
+            });
+            if variant == both {
+                assert!(mine.status.success() && mine.stderr.is_empty(), "{mine:?}");
+                continue;
+            }
+            assert_said(&mine, &theirs, variant);
+            pair.assert_same(variant);
+        }
+        let backs = [(stock.port, "back-stock"), (ours.port, "back-ours")].map(|(port, name)| {
+            let to = pair.scratch.path().join(name);
+            let url = format!("rsync://127.0.0.1:{port}/m/to/");
+            let pulled = rsync(&args, &url, to.to_str().unwrap());
+            assert!(pulled.status.success() && pulled.stderr.is_empty(), "{variant} {name}: {pulled:?}");
+            to
+        });
+        match variant == both {
+            true => trees::assert_same(&tree, &backs[1], "what was pushed"),
+            false => trees::assert_same(&backs[0], &backs[1], variant),
+        }
+        // The owner of a file can write any value.
+        let odd = pair.root(Side::Ours).join("to/odd");
+        fs::write(&odd, "x").unwrap();
+        for (value, code) in [("100644 0,0 5:6", 0), ("nonsense", 23), ("40755 0,0 0:0", 23)] {
+            xattr::set(&odd, "user.rsync.%stat", value.as_bytes()).unwrap();
+            let url = format!("rsync://127.0.0.1:{}/m/to/odd", ours.port);
+            let pulled = rsync(&["-a"], &url, pair.scratch.path().join("odd").to_str().unwrap());
+            assert_eq!(pulled.status.code(), Some(code), "{value}: {pulled:?}");
+        }
+    }
+}
+
+/// A full quota ends a push with a clear message. Clients still see the previous content.
+#[test]
+#[ignore = "needs rsync and root"]
+fn a_full_quota_keeps_what_it_has() {
+    let scratch = Scratch::with_pool();
+    scratch.ok("create -o quota=20M tank/q");
+    let server = Server::start(&scratch, "[q]\npath = tank/q\nread only = no\n");
+    let source = scratch.path().join("source");
+    fs::create_dir(&source).unwrap();
+    let mut random = Random(11);
+    for name in ["a", "b", "c"] {
+        fs::write(source.join(name), random.bytes(1 << 20)).unwrap();
+    }
+    let from = format!("{}/", source.display());
+    // The client compares times by the second, and its new directory has the current time.
+    set_time(&source, 1_600_000_000, 0);
+    server.push(&["-a"], &from, "q/");
+    let back = scratch.path().join("back");
+    server.pull(&["-a"], "q/", &back);
+    let before = manifest(&back);
+    fs::write(source.join("a"), "this one fits").unwrap();
+    fs::write(source.join("b"), random.bytes(60 << 20)).unwrap();
+    fs::remove_file(source.join("c")).unwrap();
+    for args in [&["-a", "--delete"][..], &["-a", "--inplace", "--partial"]] {
+        server.fails(args, &from, "localhost::q/", 11, "Disk quota exceeded");
+        let again = scratch.path().join("again");
+        let _ = fs::remove_dir_all(&again);
+        server.pull(&["-a"], "q/", &again);
+        assert_eq!(manifest(&again), before, "{args:?}");
+    }
+    // With room again it goes on.
+    fs::write(source.join("b"), random.bytes(1 << 20)).unwrap();
+    server.push(&["-a", "--delete"], &from, "q/");
 }
 
 /// Over a remote shell, paths are those of the machine, and symbolic links in them are followed.

@@ -420,7 +420,7 @@ fn what_is_beside_the_destination_means_what_it_means_to_stock_rsync() {
 }
 
 /// For attributes that only root can set, a client that is not root may ask to store them beside the file
-/// (`--fake-super`). A dataset stores them directly and returns them. A directory is not read in that way.
+/// (`--fake-super`). A dataset stores them directly and returns them. A directory stores them in extended attributes.
 #[test]
 #[ignore = "needs rsync, setfacl and root"]
 fn what_only_root_can_give_needs_no_other_place() {
@@ -441,9 +441,17 @@ fn what_only_root_can_give_needs_no_other_place() {
     let pulled = pull("tank/f@", &home.join("back"));
     assert!(pulled.status.success() && pulled.stderr.is_empty(), "{pulled:?}");
     assert_same(&home.join("source"), &home.join("back"), "given back");
-    let refused = pull(&home.join("source").display().to_string(), &home.join("no"));
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(refused.status.code() == Some(4) && said.contains("ERROR: fake super is not"), "{refused:?}");
+    // A directory keeps it in extended attributes.
+    let kept = home.join("kept");
+    push(
+        &shell,
+        &["-aHAX", "-M--fake-super"],
+        &format!("{}/source/", home.display()),
+        kept.to_str().unwrap(),
+    );
+    let pulled = pull(kept.to_str().unwrap(), &home.join("from-kept"));
+    assert!(pulled.status.success() && pulled.stderr.is_empty(), "{pulled:?}");
+    assert_same(&home.join("source"), &home.join("from-kept"), "given back by a directory");
 }
 
 /// Paths mean the same as with stock rsync, and impossible destinations are refused.

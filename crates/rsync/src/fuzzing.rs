@@ -138,7 +138,13 @@ pub fn session(data: &[u8]) {
     }
     let (names, hidden) = (Names::default(), Filter::default());
     let surroundings = Surroundings {
-        view: View { source: &Tree, hidden: &hidden, called: Called::Module("m"), munged: true },
+        view: View {
+            source: &Tree,
+            hidden: &hidden,
+            called: Called::Module("m"),
+            munged: true,
+            keeps_outward_links: true,
+        },
         names,
         paths: vec![Vec::new()],
         timeout_seconds: 0,

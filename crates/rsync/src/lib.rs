@@ -32,6 +32,7 @@ pub mod remote;
 mod scan;
 mod sender;
 mod session;
+mod shell;
 pub mod source;
 pub mod target;
 mod token;

@@ -2,12 +2,13 @@
 //! `gid 7`, `usr joe` and `grp staff`, and answers each with a line, which is empty if it does not know.
 
 use std::io::{self, Read, Write};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::shell;
 
 /// Time for one answer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,15 +41,7 @@ impl NameConverter {
     /// # Errors
     /// When it cannot be started.
     pub fn start(command: &str, variables: &[(String, std::ffi::OsString)]) -> io::Result<Self> {
-        let mut child = Command::new(std::env::var_os("RSYNC_SHELL").unwrap_or_else(|| "/bin/sh".into()))
-            .args(["-c", command])
-            .envs(variables.iter().map(|(name, value)| (name, value)))
-            .current_dir("/")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .process_group(0)
-            .spawn()?;
+        let mut child = shell::command(command, variables).stderr(Stdio::null()).spawn()?;
         let ends = child.stdin.take().zip(child.stdout.take());
         let (requests, answers) = ends.ok_or_else(|| io::Error::other("a command without pipes"))?;
         Ok(Self(Mutex::new(Some(Running { child, requests, answers }))))

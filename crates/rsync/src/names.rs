@@ -77,6 +77,11 @@ impl Names {
         Self { converter: Some(Arc::new(converter)), ..Self::default() }
     }
 
+    /// Whether a client's name of an owner cannot be asked for: a name converter's requests are lines.
+    pub(crate) fn refuses(&self, name: &[u8]) -> bool {
+        self.converter.is_some() && name.iter().any(u8::is_ascii_control)
+    }
+
     fn table(&self, kind: Kind) -> &Table {
         if kind == Kind::User { &self.users } else { &self.groups }
     }

@@ -153,7 +153,13 @@ impl Request {
         let mut reader = BufReader::new(reader);
         let protocol = exchange_versions(&mut reader, &mut writer)?;
         let surroundings = Surroundings {
-            view: View { source, hidden: &Filter::default(), called: Called::After(before), munged: false },
+            view: View {
+                source,
+                hidden: &Filter::default(),
+                called: Called::After(before),
+                munged: false,
+                keeps_outward_links: false,
+            },
             names: if options.numeric_ids { Names::default() } else { Names::of_this_machine() },
             paths: options.paths.clone(),
             timeout_seconds: 0,

@@ -33,6 +33,7 @@ pub struct Scan<'a> {
     hidden: &'a Filter,
     called: Called<'a>,
     munged: bool,
+    keeps_outward_links: bool,
     /// What failed, as bits.
     pub io_error: u32,
     /// To be told the client.
@@ -70,6 +71,9 @@ pub struct View<'a> {
     pub called: Called<'a>,
     /// Targets of symbolic links are told as they were before they were made harmless.
     pub munged: bool,
+    /// A link that leads out of the tree is not sent in the place of a directory that the client wants
+    /// (`--copy-dirlinks`).
+    pub keeps_outward_links: bool,
 }
 
 /// A failure as rsync words it: `Permission denied (13)`.
@@ -140,10 +144,21 @@ pub fn is_unsafe(target: &[u8], name: &[u8]) -> bool {
 impl<'a> Scan<'a> {
     /// For one connection.
     pub fn new(view: View<'a>, options: &'a Options, filter: &'a Filter) -> Self {
-        let View { source, hidden, called, munged } = view;
+        let View { source, hidden, called, munged, keeps_outward_links } = view;
         let munged = munged || options.munge_links;
         let reports = Vec::new();
-        Self { source, options, filter, hidden, called, munged, io_error: 0, reports, device: None }
+        Self {
+            source,
+            options,
+            filter,
+            hidden,
+            called,
+            munged,
+            keeps_outward_links,
+            io_error: 0,
+            reports,
+            device: None,
+        }
     }
 
     /// A path as it is told in messages.
@@ -521,13 +536,24 @@ impl<'a> Scan<'a> {
         if self.options.copy_links {
             return self.referent(path).map(|metadata| (metadata, true));
         }
-        if self.options.copy_dirlinks
-            && let Ok(metadata) = self.source.metadata(path, true)
-            && metadata.is_dir()
-        {
-            return Some((metadata, true));
+        if self.options.copy_dirlinks {
+            match self.source.metadata(path, true) {
+                Ok(metadata) if metadata.is_dir() => return Some((metadata, true)),
+                Err(_) if self.keeps_outward_links && self.leads_out(path) => {
+                    self.io_error |= IO_ERROR_GENERAL;
+                    let text = format!("symlink leads out of the module: {}\n", self.shown(path));
+                    self.reports.push((Tag::ErrorXfer, text));
+                    return None;
+                }
+                _ => {}
+            }
         }
         Some((link, false))
+    }
+
+    /// Whether a link leads out of the tree by its text.
+    fn leads_out(&self, path: &[u8]) -> bool {
+        self.source.read_link(path).is_ok_and(|target| is_unsafe(&target, path))
     }
 }
 

@@ -6,20 +6,24 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use snowmelt_dataset::{Catalog, Found, Name};
 use snowmelt_rsync::client::PROTOCOL_MAX;
+use snowmelt_rsync::daemon;
 use snowmelt_rsync::remote::{self, Request};
-use snowmelt_rsync::source::{Content, DirectorySource, NamedTrees, Source};
-use snowmelt_rsync::target::{DatasetTarget, DirectoryTarget};
+use snowmelt_rsync::source::{Content, DirectorySource, FakeSuperSource, NamedTrees, Source};
+use snowmelt_rsync::target::{DatasetTarget, DirectoryTarget, FakeSuperTarget, Target};
 use snowmelt_rsync::{ExitCode, RsyncError, Summary};
 
 use super::serve_rsync::open_tree;
 use crate::app::{App, pool_of};
-use crate::args::RsyncArgs;
+use crate::args::{RSYNC, RsyncArgs};
 use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
 use crate::pools::{Session, missing};
@@ -29,6 +33,8 @@ const DRAIN_MAX: u64 = 16 << 20;
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of a file of patterns.
 const CVS_MAX: u64 = 64 << 10;
+/// Nothing that a user says.
+const LOOK_UP: &str = "--look-up-names";
 
 /// How a client was served.
 type Served = std::result::Result<Summary, RsyncError>;
@@ -43,6 +49,10 @@ pub fn run(app: &mut App<'_>, args: &RsyncArgs) -> Result<Exit> {
     let has = |word: &[u8]| words.iter().take_while(|word| *word != b".").any(|given| given == word);
     if has(b"--daemon") {
         return super::rsync_daemon::run(app, &args.words);
+    }
+    if words == [LOOK_UP.as_bytes()] {
+        let answered = daemon::answer_lookups(&app.context.stdin);
+        return answered.map(|()| Exit::Ok).map_err(|error| CliError::failed("cannot look up names", &error));
     }
     if has(b"--version") || has(b"-V") || has(b"-VV") {
         return version(app, has(b"-VV"));
@@ -91,6 +101,13 @@ pub fn run(app: &mut App<'_>, args: &RsyncArgs) -> Result<Exit> {
         }
         (result, _) => result,
     }
+}
+
+/// A process that looks up names for a server that cannot.
+pub(super) fn lookups() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("snowmelt").args([RSYNC, LOOK_UP]).current_dir("/");
+    command
 }
 
 fn lossy(path: &[u8]) -> String {
@@ -192,12 +209,11 @@ fn directories(app: &App<'_>, mut request: Request) -> Result<Served> {
     request
         .begin_at(app.context.cwd().as_os_str().as_bytes(), app.context.env("HOME").map(OsStrExt::as_bytes));
     let ends = ends(app)?;
-    if request.wants_fake_super() {
-        let text = "ERROR: fake super is not supported for directories, only for datasets";
-        return Ok(request.refuse_with(ends, ExitCode::Unsupported, text));
-    }
     request.leave_out_with_cvs(own_cvs(app));
     Ok(match DirectorySource::open(Path::new("/")) {
+        Ok(root) if request.wants_fake_super() => {
+            request.serve(ends, &FakeSuperSource::new(Arc::new(root)), "/")
+        }
         Ok(root) => request.serve(ends, &root, "/"),
         Err(error) => request.refuse(ends, &format!("rsync: /: {error}")),
     })
@@ -219,10 +235,6 @@ fn own_cvs(app: &App<'_>) -> Vec<u8> {
 /// Receives into a directory of this machine, with the rights of this process.
 fn receive_directory(app: &App<'_>, mut request: Request) -> Result<Served> {
     let ends = ends(app)?;
-    if request.wants_fake_super() {
-        let text = "ERROR: fake super is not supported for directories, only for datasets";
-        return Ok(request.refuse_with(ends, ExitCode::Unsupported, text));
-    }
     if let Some(pool) = missing_pool(app, &request)? {
         let text = format!(
             "rsync: [receiver] the pool '{pool}' is not there: 'snowmelt pool list' tells where it was\n\
@@ -236,7 +248,13 @@ fn receive_directory(app: &App<'_>, mut request: Request) -> Result<Served> {
     let path = request.paths().next().unwrap_or_default();
     let path = path.strip_prefix(b"/").unwrap_or(path).to_vec();
     Ok(match DirectoryTarget::open(Path::new("/")) {
-        Ok(target) => request.receive(ends, (Box::new(target), &path, "/"), list),
+        Ok(target) => {
+            let target: Box<dyn Target> = match request.wants_fake_super() {
+                true => Box::new(FakeSuperTarget::new(target)),
+                false => Box::new(target),
+            };
+            request.receive(ends, (target, &path, "/"), list)
+        }
         Err(error) => request.refuse_with(ends, ExitCode::FileIo, &format!("rsync: [receiver] /: {error}")),
     })
 }

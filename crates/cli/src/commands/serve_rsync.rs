@@ -174,7 +174,9 @@ fn serve(
     }
     let null = background::null().map_err(failed)?;
     // From here on names of files are those of the new root directory.
-    daemon.confine().map_err(|error| CliError::failed("cannot serve rsync", &error))?;
+    daemon
+        .confine(super::rsync::lookups())
+        .map_err(|error| CliError::failed("cannot serve rsync", &error))?;
     daemon.load_indexes().map_err(|(module, error)| {
         CliError::failed(format!("cannot serve rsync: the index of module '{module}'"), &error)
     })?;
@@ -222,7 +224,9 @@ fn serve(
 /// Serves the client that is there already.
 fn serve_one(app: &mut App<'_>, daemon: &Arc<Daemon>, client: Client) -> Result<Exit> {
     let failed = |error: std::io::Error| CliError::failed("cannot serve rsync", &error);
-    daemon.confine().map_err(|error| CliError::failed("cannot serve rsync", &error))?;
+    daemon
+        .confine(super::rsync::lookups())
+        .map_err(|error| CliError::failed("cannot serve rsync", &error))?;
     let copy = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();
     let input: OwnedFd = copy(app.context.stdin.as_fd()).map_err(failed)?;
     let output: OwnedFd = match client {

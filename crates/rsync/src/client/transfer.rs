@@ -125,7 +125,13 @@ pub fn push(
         wishes.send_rules(&mut writer, protocol)?;
     }
     let hidden = Filter::default();
-    let view = View { source, hidden: &hidden, called: Called::After(&before), munged: false };
+    let view = View {
+        source,
+        hidden: &hidden,
+        called: Called::After(&before),
+        munged: false,
+        keeps_outward_links: false,
+    };
     let mut on_file = |_: SentFile<'_>| {};
     let ends = (&mut reader, &mut writer);
     let sender =

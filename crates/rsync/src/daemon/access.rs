@@ -6,7 +6,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use parking_lot::Mutex;
 
 use super::config::Module;
-use super::peer::{Peer, leads_to};
+use super::lookup::leads_to;
+use super::peer::Peer;
 use crate::filter::matches;
 
 /// One of a list.
@@ -22,6 +23,8 @@ enum Pattern {
     Names(String),
     /// Names of clients that a netgroup has.
     Netgroup(CString),
+    /// A word that is no host's name.
+    Nobody,
 }
 
 /// What may be asked for names and addresses.
@@ -63,6 +66,29 @@ fn network(address: IpAddr, len: &str) -> Option<Pattern> {
     (len <= own).then(|| Pattern::Network(bits(address), 128 - own + len))
 }
 
+fn is_wild(byte: u8) -> bool {
+    matches!(byte, b'*' | b'?' | b'[' | b']' | b'!' | b'^')
+}
+
+/// A name in lower case, or one with wildcards.
+fn of_name(word: &str) -> Option<Pattern> {
+    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    match (word.bytes().all(is_of_name), word.bytes().all(|byte| is_of_name(byte) || is_wild(byte))) {
+        (true, _) => Some(Pattern::Name(word.to_owned())),
+        (_, true) => Some(Pattern::Names(word.to_owned())),
+        _ => None,
+    }
+}
+
+/// A name with letters outside ASCII, as the DNS has it (IDNA). Some such letters become ASCII: none becomes a
+/// wildcard or a part of an address.
+fn international(word: &str) -> Option<Pattern> {
+    let ascii = idna::domain_to_ascii(word).ok()?;
+    let wild = |text: &str| text.bytes().filter(|byte| is_wild(*byte)).count();
+    let is_name = wild(&ascii) == wild(word) && ascii.parse::<IpAddr>().is_err();
+    of_name(&ascii).filter(|_| is_name)
+}
+
 impl HostList {
     /// From words.
     ///
@@ -86,30 +112,28 @@ impl HostList {
         if let Some(group) = word.strip_prefix('@') {
             return CString::new(group).map(Pattern::Netgroup).map_err(|_| wrong());
         }
-        let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
-        let is_wild = |byte: u8| matches!(byte, b'*' | b'?' | b'[' | b']' | b'!' | b'^');
-        let word = word.to_ascii_lowercase();
-        match (word.bytes().all(is_of_name), word.bytes().all(|byte| is_of_name(byte) || is_wild(byte))) {
-            (true, _) => Ok(Pattern::Name(word)),
-            (_, true) => Ok(Pattern::Names(word)),
-            _ => Err(wrong()),
+        if !word.is_ascii() {
+            return Ok(international(word).unwrap_or(Pattern::Nobody));
         }
+        of_name(&word.to_ascii_lowercase()).ok_or_else(wrong)
     }
 
-    /// Whether names have to be looked up to know who is in it.
-    pub fn has_names(&self) -> bool {
-        self.0.iter().any(|it| matches!(it, Pattern::Name(_) | Pattern::Names(_) | Pattern::Netgroup(_)))
+    /// Whether netgroups have to be looked through to know who is in it.
+    pub fn has_netgroups(&self) -> bool {
+        self.0.iter().any(|it| matches!(it, Pattern::Netgroup(_)))
     }
 
-    /// Whether a client is in it.
-    pub fn contains(&self, peer: &Peer, lookups: Lookups) -> bool {
+    /// Whether a client is in it. `if_unknown` is what counts of a name that cannot be looked up.
+    pub fn contains(&self, peer: &Peer, lookups: Lookups, if_unknown: bool) -> bool {
         let address = bits(peer.address());
         let name = || lookups.reverse.then(|| peer.name(true).to_ascii_lowercase());
         self.0.iter().any(|pattern| match pattern {
             Pattern::All => true,
+            Pattern::Nobody => false,
             Pattern::Network(network, len) => (network ^ address) & mask(*len) == 0,
             Pattern::Name(its) => {
-                lookups.forward && leads_to(its, peer.address()) || name().is_some_and(|name| name == *its)
+                lookups.forward && leads_to(its, peer.address()).unwrap_or(if_unknown)
+                    || name().is_some_and(|name| name == *its)
             }
             Pattern::Names(pattern) => {
                 name().is_some_and(|name| matches(pattern.as_bytes(), name.as_bytes()))
@@ -143,8 +167,9 @@ fn is_in_netgroup(group: &CStr, host: &str) -> bool {
 pub fn is_allowed(peer: &Peer, module: &Module) -> bool {
     let lookups = Lookups { reverse: module.reverse_lookup, forward: module.forward_lookup };
     match (&module.hosts_allow, &module.hosts_deny) {
-        (Some(allow), _) if allow.contains(peer, lookups) => true,
-        (_, Some(deny)) => !deny.contains(peer, lookups),
+        (Some(allow), _) if allow.contains(peer, lookups, false) => true,
+        // Whoever is to be kept out does not get in because a server of names is away.
+        (_, Some(deny)) => !deny.contains(peer, lookups, true),
         (Some(_), None) => false,
         (None, None) => true,
     }
@@ -176,8 +201,25 @@ mod tests {
         assert!(may("::ffff:10.0.0.1", Some("10.0.0.1"), None) && may("fe80::1", Some("fe80::/10"), None));
         assert!(may("127.0.0.1", None, None) && !may("127.0.0.1", None, Some("127.0.0.1")));
         assert!(!may("10.0.0.1", Some("@no-such-netgroup"), None));
+        // A name that leads nowhere allows nobody, and denies everybody.
+        assert!(!may("10.0.0.1", Some("nowhere.invalid"), None));
+        assert!(!may("10.0.0.1", None, Some("nowhere.invalid")));
         for bad in ["10.0.0.0/33", "10.0.0.0/255.0.255.0", "a/b", "%x"] {
             assert!(HostList::parse([bad].into_iter()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn names_with_other_letters_are_those_of_the_dns() {
+        let pattern = |word: &str| HostList::pattern(word).unwrap();
+        let name = |text: &str| Pattern::Name(text.to_owned());
+        assert_eq!(pattern("čičku.example"), name("xn--iku-eqab.example"));
+        assert_eq!(pattern("c\u{30c}ic\u{30c}ku.example"), name("xn--iku-eqab.example"));
+        assert_eq!(pattern("ＬｏｃａｌＨｏｓｔ"), name("localhost"));
+        assert_eq!(pattern("*.čičku.example"), Pattern::Names("*.xn--iku-eqab.example".to_owned()));
+        for nobody in ["＊", "＊.example", "*.＊", "127.0.0.0／8", "１２７.0.0.1", "\u{200b}.example＠"]
+        {
+            assert_eq!(pattern(nobody), Pattern::Nobody, "{nobody}");
         }
     }
 
@@ -187,11 +229,15 @@ mod tests {
         let list = |text: &str| HostList::parse(text.split(' ')).unwrap();
         let (reverse, forward) =
             (Lookups { reverse: true, forward: false }, Lookups { reverse: false, forward: true });
-        assert!(list("10.0.0.1 LOCALhost").contains(&peer, forward));
-        assert!(!list("localhost *.example.org").contains(&peer, Lookups { reverse: false, forward: false }));
+        assert!(list("10.0.0.1 LOCALhost").contains(&peer, forward, false));
+        assert!(!list("localhost *.example.org").contains(
+            &peer,
+            Lookups { reverse: false, forward: false },
+            false
+        ));
         let name = peer.name(true).to_owned();
         let begin = name.get(..1).unwrap();
-        assert!(list(&format!("*.example.org {begin}*")).contains(&peer, reverse));
-        assert!(!list("*.example.org").contains(&peer, reverse));
+        assert!(list(&format!("*.example.org {begin}*")).contains(&peer, reverse, false));
+        assert!(!list("*.example.org").contains(&peer, reverse, false));
     }
 }

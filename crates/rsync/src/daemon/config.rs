@@ -212,7 +212,8 @@ pub struct Module {
     pub uid: Id,
     pub gid: Id,
     pub numeric_ids: bool,
-    /// As if clients said so; of datasets, which keep what only root can give a file, it changes nothing.
+    /// What only root can give a file is kept in extended attributes. Datasets keep it anyway: of them it changes
+    /// nothing.
     pub fake_super: bool,
     /// Where files that come are written before they get their places.
     pub temp_dir: Option<String>,
@@ -332,11 +333,33 @@ impl Module {
     /// Whether links are kept so that they lead nowhere: unless the module says otherwise, in directories that rsync would not
     /// make the root directory of the server while it serves them.
     pub fn is_munged(&self) -> bool {
+        self.munge_symlinks.unwrap_or_else(|| self.has_outside())
+    }
+
+    /// Whether it is a directory that rsync would not make the root directory of the server: links in it could lead
+    /// out of it.
+    fn has_outside(&self) -> bool {
         let is_root = || rustix::process::geteuid().is_root();
         // Rsync's root directory is above the module, where "/./" stands.
         let is_below = || self.path.contains("/./") && !self.path.ends_with("/./");
         let is_inside = || self.path != "/" && (is_below() || !self.use_chroot.unwrap_or_else(is_root));
-        self.munge_symlinks.unwrap_or_else(|| self.is_directory() && is_inside())
+        self.is_directory() && is_inside()
+    }
+
+    /// Whether targets of links that come are changed so that they stay in the module.
+    pub fn is_sanitized(&self) -> bool {
+        self.has_outside() && !self.is_munged()
+    }
+
+    /// Whether links lead where they lead, also out of the module.
+    pub fn follows_anywhere(&self) -> bool {
+        self.insecure_links && self.has_outside()
+    }
+
+    /// Whether a client that wants directories instead of links to them does not get a link that leads out of the
+    /// module.
+    pub fn keeps_outward_links(&self) -> bool {
+        self.has_outside() && !self.insecure_links
     }
 
     /// Whether it is a snapshot, or the newest one: those are never written to.
@@ -382,6 +405,14 @@ impl Module {
         }
         if self.real_file_prefix.is_some() && (self.index.is_some() || !self.is_directory()) {
             return Err(format!("module '{}': 'real file prefix' is of trees of attributes only", self.name));
+        }
+        let has_list = self.index.is_some() || self.real_file_prefix.is_some();
+        if self.fake_super && self.is_directory() && has_list {
+            return Err(format!(
+                "module '{}': 'fake super' is of directories without an index or a tree of attributes: these have the \
+                 attributes that files really have",
+                self.name
+            ));
         }
         if self.real_path.is_some() && self.index.is_none() {
             return Err(format!("module '{}': 'real path' is of what has an index only", self.name));
@@ -441,13 +472,14 @@ impl Config {
 
     /// Whether the modules fit the rest.
     fn check(&self) -> Value<()> {
-        let denies_names = |module: &&Module| module.hosts_deny.as_ref().is_some_and(HostList::has_names);
+        let denies_groups =
+            |module: &&Module| module.hosts_deny.as_ref().is_some_and(HostList::has_netgroups);
         if self.confinement.chroot.is_some()
-            && let Some(module) = self.modules.iter().find(denies_names)
+            && let Some(module) = self.modules.iter().find(denies_groups)
         {
             return Err(format!(
-                "module '{}': with 'daemon chroot', 'hosts deny' can only have addresses: no names are looked up there, and \
-                 nobody would be denied",
+                "module '{}': with 'daemon chroot', 'hosts deny' can only have addresses and names: netgroups are not \
+                 looked through there, and nobody would be denied",
                 module.name
             ));
         }
@@ -684,12 +716,12 @@ mod tests {
         let (uid, gid) = (Some("joe".to_owned()), Some("7".to_owned()));
         assert_eq!(all, Confinement { uid, gid, chroot: Some("/srv".into()) });
         assert!(confined("daemon uid =\n[a]\npath = tank/a\n").unwrap().is_none());
-        // Who is denied by a name would not be where names are not found.
+        // Who is denied as one of a netgroup would not be where these are not found.
         let denying = |hosts: &str| format!("daemon chroot = /srv\n[a]\npath = /a\nhosts deny = {hosts}\n");
-        for hosts in ["evil.example.org", "10.0.0.1 *.example.org", "@evil"] {
-            assert!(confined(&denying(hosts)).unwrap_err().to_string().contains("only have addresses"));
+        for hosts in ["@evil", "10.0.0.1 @evil"] {
+            assert!(confined(&denying(hosts)).unwrap_err().to_string().contains("netgroups"));
         }
-        assert!(confined(&denying("10.0.0.0/8 *")).is_ok());
+        assert!(confined(&denying("10.0.0.0/8 * evil.example.org *.example.org")).is_ok());
     }
 
     #[test]

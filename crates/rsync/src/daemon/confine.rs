@@ -51,6 +51,11 @@ impl Confinement {
         *self == Self::default()
     }
 
+    /// Whether files of this machine are out of reach then.
+    pub fn has_root(&self) -> bool {
+        self.chroot.is_some()
+    }
+
     /// Confines this process, for good. `names` are those outside the new root directory.
     ///
     /// # Errors

@@ -269,7 +269,7 @@ fn max_connections(most: usize) -> String {
 /// When who connects may not say so, or says it wrong.
 fn behind(config: &Config, link: &mut Link, address: IpAddr) -> Result<IpAddr> {
     let lookups = Lookups { reverse: false, forward: true };
-    let is_trusted = |hosts: &HostList| hosts.contains(&Peer::new(address), lookups);
+    let is_trusted = |hosts: &HostList| hosts.contains(&Peer::new(address), lookups, false);
     if !config.proxy_protocol_hosts.as_ref().is_some_and(is_trusted) {
         let what = "proxy protocol rejected: not one of the 'proxy protocol hosts'";
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, what).into());

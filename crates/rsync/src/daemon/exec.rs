@@ -1,14 +1,17 @@
 //! Commands around a transfer (`early exec`, `pre-xfer exec`, `post-xfer exec`), run as whoever runs the daemon.
 
 use std::io::{self, Read, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::shell;
+pub(crate) use crate::shell::Variables;
 
 /// Time that a client waits for a command at most.
 pub const PATIENCE: Duration = Duration::from_secs(300);
@@ -17,9 +20,6 @@ const OUTPUT_MAX: u64 = 4096;
 const TICK: Duration = Duration::from_millis(10);
 /// What a command has said is there once it has ended, unless something that it started goes on.
 const OUTPUT_PATIENCE: Duration = Duration::from_millis(500);
-
-/// What a command is told, by names of variables.
-pub type Variables = Vec<(String, std::ffi::OsString)>;
 
 /// How a command ended.
 #[derive(Debug)]
@@ -88,15 +88,7 @@ pub fn run(
     input: &[u8],
     patience: Option<Duration>,
 ) -> io::Result<Ended> {
-    let mut child = Command::new(std::env::var_os("RSYNC_SHELL").unwrap_or_else(|| "/bin/sh".into()))
-        .args(["-c", command])
-        .envs(variables.iter().map(|(name, value)| (name, value)))
-        .current_dir("/")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .spawn()?;
+    let mut child = shell::command(command, variables).stderr(Stdio::piped()).spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
         // It need not read that. A pipe has room for all of it.
         let _ = stdin.write_all(input);

@@ -16,6 +16,7 @@ mod link;
 mod listener;
 mod lock_file;
 mod log;
+mod lookup;
 mod peer;
 mod proxy;
 mod refuse;
@@ -30,9 +31,11 @@ pub use link::Link;
 pub use listener::Listener;
 pub(crate) use log::{DELETED, Event};
 pub use log::{LogFormat, TimeText};
+pub use lookup::answer as answer_lookups;
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -171,13 +174,21 @@ impl Daemon {
     }
 
     /// Takes away from this process what its configuration says, for good. That is read no more then: its files are out of
-    /// reach.
+    /// reach. `lookups` starts a process that calls [`answer_lookups`] with its standard input: names of clients are
+    /// looked up there if this process cannot do that any more.
     ///
     /// # Errors
     /// When it cannot be done; the process must end then.
-    pub fn confine(&self) -> Result<(), ConfineError> {
+    pub fn confine(&self, mut lookups: Command) -> Result<(), ConfineError> {
         let config = self.last_config();
         if !config.confinement.is_none() {
+            if config.confinement.has_root() {
+                let started = lookup::ask_from_now_on(&mut lookups);
+                started.map_err(|source| ConfineError::System {
+                    what: "starting a process that looks up names",
+                    source,
+                })?;
+            }
             config.confinement.enter(&self.names)?;
             self.current.lock().keep();
         }

@@ -1,8 +1,10 @@
 //! The client of a connection: its address, and its name when somebody asks for it.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::IpAddr;
 use std::sync::OnceLock;
+
+use super::lookup;
 
 /// What is there instead of a name where clients are not asked for any, or have none (rsyncd.conf(5), "reverse lookup").
 const UNDETERMINED: &str = "UNDETERMINED";
@@ -29,7 +31,9 @@ impl Peer {
     /// as long as a server of names that the client can choose.
     pub fn name(&self, is_looked_up: bool) -> &str {
         match is_looked_up {
-            true => self.name.get_or_init(|| found(self.address).unwrap_or_else(|| UNKNOWN.to_owned())),
+            true => {
+                self.name.get_or_init(|| lookup::name_of(self.address).unwrap_or_else(|| UNKNOWN.to_owned()))
+            }
             false => UNDETERMINED,
         }
     }
@@ -48,21 +52,6 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Whether a name leads to an address.
-pub fn leads_to(name: &str, address: IpAddr) -> bool {
-    let found = (name, 0).to_socket_addrs();
-    found.is_ok_and(|mut found| found.any(|found| found.ip().to_canonical() == address))
-}
-
-fn found(address: IpAddr) -> Option<String> {
-    let (name, _) = dns_lookup::getnameinfo(&SocketAddr::new(address, 0), libc::NI_NAMEREQD).ok()?;
-    // Names go into logs, commands and paths.
-    let is_plain =
-        name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_'));
-    // Anybody can say that an address of theirs has any name.
-    (is_plain && leads_to(&name, address)).then_some(name)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,6 +67,6 @@ mod tests {
         // Of addresses for documentation there is no name.
         let name = local.name(true).to_owned();
         assert_eq!(local.both(), format!("{name} (127.0.0.1)"));
-        assert!(name == UNKNOWN || leads_to(&name, local.address()), "{name}");
+        assert!(name == UNKNOWN || lookup::leads_to(&name, local.address()) == Some(true), "{name}");
     }
 }

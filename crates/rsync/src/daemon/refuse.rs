@@ -21,10 +21,6 @@ fn refused_direction(module: &Module, access: Option<Access>, options: &Options)
             None => module.read_only,
         };
     let text = match (options.sender, options.remove_source_files) {
-        _ if (options.fake_super || module.fake_super) && module.is_directory() => {
-            let text = "ERROR: fake super is not supported for directories, only for datasets";
-            return Some(RsyncError::refused(ExitCode::Unsupported, text));
-        }
         (false, _) if is_read_only => "ERROR: module is read only",
         (false, _) => return options.not_received(),
         (true, _) if module.write_only => "ERROR: module is write only",

@@ -26,8 +26,10 @@ use crate::receiver::{Into, OnEvent, Terms};
 use crate::scan::{Called, View, clean, error_text};
 use crate::sender::{SentFile, Summary};
 use crate::session::{self, FileList, Receiving, Surroundings};
-use crate::source::{AttributesSource, ChmodSource, DirectorySource, IndexedSource, ReadableSource, Source};
-use crate::target::DirectoryTarget;
+use crate::source::{
+    AttributesSource, ChmodSource, DirectorySource, FakeSuperSource, IndexedSource, ReadableSource, Source,
+};
+use crate::target::{DirectoryTarget, FakeSuperTarget};
 use crate::token::LEAST;
 
 /// Who rsync is when nobody has said who to be.
@@ -230,6 +232,10 @@ impl Daemon {
         if module.ignore_nonreadable && module.is_directory() {
             asked.source = Arc::new(ReadableSource::of_this_thread(asked.source)?);
         }
+        let fakes_super = module.fake_super && module.is_directory();
+        if fakes_super {
+            asked.source = Arc::new(FakeSuperSource::new(asked.source));
+        }
         let context = LogContext {
             address: asked.peer.to_string(),
             host: match module.transfer_logging && module.log_format.tells_host() {
@@ -249,7 +255,14 @@ impl Daemon {
             let target = match root {
                 Some(root) => root
                     .and_then(DirectoryTarget::at)
-                    .map(|target| Box::new(target) as _)
+                    .and_then(|target| match module.follows_anywhere() {
+                        true => target.following_anywhere(),
+                        false => Ok(target),
+                    })
+                    .map(|target| match fakes_super {
+                        true => Box::new(FakeSuperTarget::new(target)) as _,
+                        false => Box::new(target) as _,
+                    })
                     .map_err(|error| format!("{}: {}", module.name, error_text(&error))),
                 None => self.datasets.receive(&module.path),
             };
@@ -259,7 +272,8 @@ impl Daemon {
                     let on_event = Some(&on_event as &OnEvent<'_>);
                     let temp_dir = module.temp_dir.as_deref().map(str::as_bytes);
                     let keep = module.keep_snapshots;
-                    let terms = Terms { keep, uid, gid, chmod, munged, temp_dir, on_event };
+                    let sanitized = module.is_sanitized();
+                    let terms = Terms { keep, uid, gid, chmod, munged, sanitized, temp_dir, on_event };
                     let path = asked.options.paths.first();
                     let path = path.map_or_else(Vec::new, |path| in_module(&module.name, path));
                     let called = Called::Module(&module.name);
@@ -301,6 +315,7 @@ impl Daemon {
                 hidden: &module.hidden,
                 called: Called::Module(&module.name),
                 munged: module.is_munged(),
+                keeps_outward_links: module.keeps_outward_links(),
             },
             names: std::mem::take(&mut asked.names),
             paths: options.paths.iter().map(|path| in_module(&module.name, path)).collect(),
@@ -373,7 +388,8 @@ impl Daemon {
             }
             (None, None) => {
                 let root = trusted::directory(path).map_err(|error| error.to_string())?;
-                Arc::new(DirectorySource::at(root))
+                let source = DirectorySource::at(root);
+                Arc::new(if module.follows_anywhere() { source.following_anywhere() } else { source })
             }
         })
     }

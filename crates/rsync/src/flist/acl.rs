@@ -204,6 +204,52 @@ impl WireAcl {
     }
 }
 
+/// What stands for permissions that an ACL in an attribute leaves out.
+const NO_ENTRY: u32 = 0x80;
+/// The bit of a named entry's permissions that says that the name is a user's.
+const ATTRIBUTE_IS_USER: u32 = 1 << 31;
+/// Bytes of the permissions without a name, and of each named entry.
+const HEAD_LEN: usize = 16;
+const NAMED_LEN: usize = 8;
+
+/// An ACL as `--fake-super` keeps it in an attribute: an access ACL without what the file's mode says, or a default
+/// one.
+pub(crate) fn to_attribute(acl: &PosixAcl, mode: Option<u32>) -> Vec<u8> {
+    let wire = WireAcl::new(acl);
+    // As stock rsync has it, the mask stays, and the group's own permissions go if they are the mode's.
+    let mask = wire.mask;
+    let wire = mode.map_or(wire.clone(), |mode| wire.without_mode(mode));
+    let of_group = mode.map(|mode| (mode >> 3 & 7) as u8);
+    let group = wire.group.filter(|group| Some(*group) != of_group);
+    let parts = [wire.user, group, mask, wire.other];
+    let parts = parts.into_iter().map(|part| part.map_or(NO_ENTRY, u32::from));
+    let named = wire.named.iter().flat_map(|(id, is_user, permissions)| {
+        [*id, u32::from(*permissions) | if *is_user { ATTRIBUTE_IS_USER } else { 0 }]
+    });
+    parts.chain(named).flat_map(u32::to_le_bytes).collect()
+}
+
+/// The other way round; `None` if it is none.
+pub(crate) fn from_attribute(value: &[u8]) -> Option<ReceivedAcl> {
+    let (head, named) = value.split_at_checked(HEAD_LEN)?;
+    let word = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_le_bytes);
+    let part = |at: usize| match word(head.get(at * 4..at * 4 + 4)?)? {
+        NO_ENTRY => Some(None),
+        permissions => u8::try_from(permissions).ok().filter(|it| *it <= 7).map(Some),
+    };
+    let mut acl =
+        WireAcl { user: part(0)?, group: part(1)?, mask: part(2)?, other: part(3)?, named: Vec::new() };
+    if named.len() % NAMED_LEN != 0 || named.len() / NAMED_LEN > NAMED_MAX {
+        return None;
+    }
+    for entry in named.chunks_exact(NAMED_LEN) {
+        let (id, bits) = (word(&entry[..4])?, word(&entry[4..])?);
+        let permissions = u8::try_from(bits & !ATTRIBUTE_IS_USER).ok().filter(|it| *it <= 7)?;
+        acl.named.push((id, bits & ATTRIBUTE_IS_USER != 0, permissions));
+    }
+    Some(ReceivedAcl(acl))
+}
+
 /// The ACLs sent so far.
 #[derive(Debug, Default)]
 pub(super) struct AclCache {

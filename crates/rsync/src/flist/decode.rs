@@ -93,7 +93,11 @@ impl Owners {
         if is_user { &self.user_map } else { &self.group_map }
     }
 
-    fn learn(&mut self, names: &Names, id: u32, is_user: bool, name: &[u8]) {
+    fn learn(&mut self, names: &Names, id: u32, is_user: bool, name: &[u8]) -> Result<()> {
+        if names.refuses(name) {
+            let text = format!("invalid name-converter token: {}", name.escape_ascii());
+            return Err(RsyncError::refused(ExitCode::Unsupported, text));
+        }
         let mapped = self.map(is_user).get(id, name);
         let (table, own) = match is_user {
             true => (&mut self.users, names.uid_of(name)),
@@ -101,6 +105,7 @@ impl Owners {
         };
         // Who is not known here keeps the number.
         table.insert(id, mapped.or(own).unwrap_or(id));
+        Ok(())
     }
 }
 
@@ -318,7 +323,8 @@ impl ListReader {
         };
         let shared = self.previous.name.get(..common).ok_or_else(|| bad("a name like none before"))?;
         if len > PATH_MAX - common {
-            return Err(bad("a path too long"));
+            // The word is rsync's: whoever reads logs looks for it.
+            return Err(bad(format!("overflow: xflags={flags:#x} l1={common} l2={len}: a path too long")));
         }
         let name = [shared, &from.read_bytes(len, PATH_MAX)?].concat();
         self.previous.name.clone_from(&name);
@@ -445,7 +451,7 @@ impl ListReader {
             if flags & has_name != 0 && !is_old {
                 let len = from.read_u8()?;
                 let name = from.read_bytes(usize::from(len), usize::from(u8::MAX))?;
-                self.owners.learn(&self.names, id, is_user, &name);
+                self.owners.learn(&self.names, id, is_user, &name)?;
             }
         }
         let sends_rdev = self.form.devices && it.is_device()
@@ -506,11 +512,13 @@ impl ListReader {
             return number_of(reference, known);
         }
         let Self { owners, names, form, .. } = self;
+        let mut learned = Ok(());
         let acl = ReceivedAcl::read(from, |id, is_user, name| {
-            if !form.numeric_ids {
-                owners.learn(names, id, is_user, name);
+            if !form.numeric_ids && learned.is_ok() {
+                learned = owners.learn(names, id, is_user, name);
             }
         })?;
+        learned?;
         self.keep(ENTRY_BYTES)?;
         if is_default {
             self.default.push(acl)
@@ -546,8 +554,7 @@ impl ListReader {
         let len = from.read_u8()?;
         let name = from.read_bytes(usize::from(len), usize::from(u8::MAX))?;
         self.keep(ENTRY_BYTES)?;
-        self.owners.learn(&self.names, id, is_user, &name);
-        Ok(())
+        self.owners.learn(&self.names, id, is_user, &name)
     }
 }
 

@@ -7,6 +7,7 @@ mod flags;
 mod order;
 mod xattr;
 
+pub(crate) use acl::{from_attribute as acl_from_attribute, to_attribute as acl_to_attribute};
 pub use decode::{List, ListReader, Received};
 pub use encode::{ListForm, ListWriter};
 pub use order::{Order, compare, compare_names};

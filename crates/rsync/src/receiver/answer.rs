@@ -120,6 +120,14 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             ndx => match (ndx, self.pending.pop_front()) {
                 (Ndx::Done, Some(Asked::Done)) => return Ok(false),
                 (Ndx::Done, Some(Asked::ListDone)) => return Ok(true),
+                (Ndx::Done, None) if self.agreed.incremental && !self.list.is_complete() => {
+                    // The words are rsync's, as far as it has any for what comes next.
+                    let what = match self.answers.read(self.reader)? {
+                        Ndx::Flist(_) => "refusing sub-flist after final flist was freed".to_owned(),
+                        next => format!("an end before all lists came, and then {next:?}"),
+                    };
+                    return Err(RsyncError::protocol(what));
+                }
                 (Ndx::File(index), Some(Asked::Request(wanted))) if wanted.index == index => wanted,
                 (Ndx::File(index), _) if self.list.get(index).is_some() && !self.list.counts(index) => {
                     return Err(RsyncError::protocol(format!(
@@ -167,7 +175,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             return Ok(());
         }
         if self.options.dry_run {
-            return self.skip(index);
+            return self.settle_links(index, Leader::Supposed);
         }
         self.content(wanted, &path)
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
-use snowmelt_zpl::acl::{ACCESS, DEFAULT, PosixAcl};
+use snowmelt_zpl::acl::{ACCESS, DEFAULT, PosixAcl, Tag};
 use snowmelt_zpl::{NewFile, SetAttributes, SetTime, Timestamp};
 
 use super::generate::item;
@@ -16,6 +16,19 @@ use crate::wire::WriteWire;
 
 pub(super) fn timestamp(time: Time) -> Timestamp {
     Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds }
+}
+
+/// An access ACL without what a file's mode says.
+fn apart_from_mode(mut acl: PosixAcl) -> PosixAcl {
+    let has_mask = acl.entries.iter().any(|entry| entry.tag == Tag::Mask);
+    for entry in &mut acl.entries {
+        match entry.tag {
+            Tag::UserObj | Tag::Mask | Tag::Other => entry.permissions = 0,
+            Tag::GroupObj if !has_mask => entry.permissions = 0,
+            _ => {}
+        }
+    }
+    acl
 }
 
 impl<R: Read, W: Write> Receiver<'_, R, W> {
@@ -47,11 +60,16 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let keeps_time =
             with_times && self.options.times && !(it.is_symlink() && self.options.omit_link_times);
         let atime = self.atime(one).filter(|atime| with_times && atime.seconds != has.atime.seconds);
+        let is_other_time = match self.agreed.protocol {
+            // Without fractions of seconds.
+            ..31 => it.mtime.seconds != has.mtime.seconds,
+            _ => it.mtime != has.mtime,
+        };
         SetAttributes {
             permissions: (!it.is_symlink() && permissions != has.mode & 0o7777).then_some(permissions),
             uid: self.uid(one).filter(|uid| *uid != has.uid),
             gid: self.gid(one).filter(|gid| *gid != has.gid),
-            mtime: (keeps_time && it.mtime != has.mtime).then(|| time(it.mtime)),
+            mtime: (keeps_time && is_other_time).then(|| time(it.mtime)),
             atime: atime.map(time),
             ..SetAttributes::default()
         }
@@ -105,9 +123,12 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             return false;
         }
         let has = self.acls_of(&found.node).unwrap_or_default();
-        self.wanted_acls(one).iter().any(|(name, wanted)| {
+        self.wanted_acls(one).into_iter().any(|(name, wanted)| {
             let has = has.get(name.as_bytes()).and_then(|value| PosixAcl::decode(value).ok());
-            has != *wanted
+            match name {
+                ACCESS => has.map(apart_from_mode) != wanted.map(apart_from_mode),
+                _ => has != wanted,
+            }
         })
     }
 
@@ -191,19 +212,22 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         old: Option<&Node>,
     ) -> Result<()> {
         let Some(number) = self.list[index as usize].xattrs else { return Ok(()) };
-        match self.set_xattrs(number, node, old) {
+        match self.set_xattrs(index, number, (node, old)) {
             Ok(()) => Ok(()),
             Err(error) => self.failed("set extended attributes of", path, &error),
         }
     }
 
-    fn set_xattrs(&self, number: u32, node: &Node, old: Option<&Node>) -> io::Result<()> {
+    fn set_xattrs(&self, index: u32, number: u32, (node, old): (&Node, Option<&Node>)) -> io::Result<()> {
         let has = self.plain_xattrs(node)?;
         let wanted = self.lists.xattrs(number);
-        let had = match old.filter(|_| wanted.iter().any(|one| !matches!(one.value, XattrValue::Whole(_)))) {
-            Some(old) => self.plain_xattrs(old)?,
-            None => BTreeMap::new(),
-        };
+        let mut had = Vec::new();
+        if wanted.iter().any(|one| !matches!(one.value, XattrValue::Whole(_))) {
+            had.extend(old.map(|old| self.plain_xattrs(old)).transpose()?);
+            // It was compared with what other directories have, too.
+            let others = self.elsewhere(index).filter(Found::is_file);
+            had.extend(others.filter_map(|other| self.plain_xattrs(&other.node).ok()));
+        }
         for name in has.keys().filter(|name| wanted.iter().all(|one| one.name != **name)) {
             self.into.target.set_xattr(node, name, None)?;
         }
@@ -214,7 +238,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             match &one.value {
                 XattrValue::Whole(value) => self.into.target.set_xattr(node, &one.name, Some(value))?,
                 XattrValue::Digest(_) | XattrValue::Asked(_) => {
-                    if let Some(value) = had.get(&one.name).filter(|value| one.is(value)) {
+                    let value = had.iter().filter_map(|had| had.get(&one.name)).find(|value| one.is(value));
+                    if let Some(value) = value {
                         self.into.target.set_xattr(node, &one.name, Some(value))?;
                         continue;
                     }

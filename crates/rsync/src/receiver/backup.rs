@@ -1,5 +1,6 @@
 //! Backups: what is replaced or deleted gets another name (`--backup`, `--backup-dir`, `--suffix`).
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
 use snowmelt_zpl::{NewKind, SetAttributes, SetTime};
@@ -126,10 +127,28 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                     mtime: Some(SetTime::To(timestamp(like.metadata.mtime))),
                     ..SetAttributes::default()
                 };
+                if self.agreed.form.acls {
+                    self.copy_acls(&like, &made)?;
+                }
                 target.set_attributes(&made.node, &set)?;
             }
         }
         Ok(())
+    }
+
+    /// Gives a directory the ACLs of another one, and none of those that it has from the directory that it was made in.
+    fn copy_acls(&self, like: &Found, made: &Found) -> io::Result<()> {
+        let target = &*self.into.target;
+        let acls = |of: &Found| -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+            let mut all = target.xattrs(&of.node)?;
+            all.retain(|name, _| name.starts_with(b"system."));
+            Ok(all)
+        };
+        let wanted = acls(like)?;
+        for name in acls(made)?.keys().filter(|name| !wanted.contains_key(*name)) {
+            target.set_xattr(&made.node, name, None)?;
+        }
+        wanted.iter().try_for_each(|(name, value)| target.set_xattr(&made.node, name, Some(value)))
     }
 
     /// Takes what is no directory away, to its backup if there are any. Says whether that could be done.

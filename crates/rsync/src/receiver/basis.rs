@@ -86,6 +86,11 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         self.basis_dirs.iter().map(|(tree, directory)| (*tree, join(directory))).collect()
     }
 
+    /// What other directories have at the place of a file.
+    pub(super) fn elsewhere(&self, index: u32) -> impl Iterator<Item = Found> {
+        self.basis_places(index).into_iter().filter_map(|place| self.in_basis(&place).ok()?)
+    }
+
     /// The best that there is of a file in other directories: of those that are as good, the first.
     fn best(&mut self, index: u32) -> Result<Option<(Found, Level)>> {
         let mut best: Option<(Found, Level)> = None;
@@ -196,8 +201,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             let best = self.best(index)?.filter(|(_, level)| *level >= Level::Content);
             return Ok((best.map(|(other, _)| other), true));
         }
-        let found = self.basis_places(index).into_iter().filter_map(|place| self.in_basis(&place).ok()?);
-        let same = found.into_iter().find(|other| other.node == *node);
+        let same = self.elsewhere(index).find(|other| other.node == *node);
         let is_told = same.is_none() || self.tells_all();
         Ok((same, is_told))
     }

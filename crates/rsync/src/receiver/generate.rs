@@ -314,7 +314,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         if is_told {
             self.report(index, shown.as_ref(), flags)?;
         }
-        self.skip(index)
+        self.settle_links(index, Leader::Supposed)
     }
 
     /// Makes a symbolic link, device, fifo or socket with its attributes.
@@ -688,6 +688,10 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 let (name, node) = (group.name.clone(), node.clone());
                 self.link(index, &name, &node)
             }
+            Leader::Supposed => {
+                let name = group.name.clone();
+                self.tell_of_link(index, &name)
+            }
             Leader::Failed => Ok(()),
         }
     }
@@ -705,12 +709,22 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         group.state = state.clone();
         let name = one.name.clone();
         for follower in waiting {
-            if let Leader::Done(node) = &state {
-                self.link(follower, &name, node)?;
+            match &state {
+                Leader::Done(node) => self.link(follower, &name, node)?,
+                Leader::Supposed => self.tell_of_link(follower, &name)?,
+                Leader::Awaited | Leader::Failed => {}
             }
             self.list.release(follower);
         }
         Ok(())
+    }
+
+    /// With `--dry-run`: tells of a name that would be a link to one that would have the content.
+    fn tell_of_link(&mut self, index: u32, leader: &[u8]) -> Result<()> {
+        let found = self.find(&self.path_of(index)).ok().flatten();
+        let flags = item::LOCAL_CHANGE | item::NAME_FOLLOWS;
+        let flags = flags | self.differences(index, found.as_ref(), flags) & !item::XATTRS;
+        self.announce(index, flags, Some(leader))
     }
 
     /// Makes a name a link to the one that has the content.
@@ -733,11 +747,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         };
         let flags = item::LOCAL_CHANGE | item::NAME_FOLLOWS;
         let flags = flags | self.differences(index, like.as_ref(), flags) & !item::XATTRS;
-        if is_told {
-            self.announce(index, flags, Some(leader))?;
-        }
         if self.options.dry_run {
-            return Ok(());
+            return if is_told { self.announce(index, flags, Some(leader)) } else { Ok(()) };
         }
         if let Some(other) = found.as_ref().filter(|found| !self.replaces(found))
             && !self.make_room(index, &path, other)?
@@ -746,6 +757,9 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
         match self.link_to(node, &path) {
             Ok(()) => {
+                if is_told {
+                    self.announce(index, flags, Some(leader))?;
+                }
                 self.came(index);
                 Ok(())
             }

@@ -15,6 +15,8 @@ pub(super) enum Leader {
     Awaited,
     /// This node is it.
     Done(Node),
+    /// With `--dry-run`, there would be one.
+    Supposed,
     /// There is none.
     Failed,
 }

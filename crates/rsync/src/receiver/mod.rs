@@ -155,6 +155,8 @@ pub struct Terms<'a> {
     pub chmod: Option<&'a Chmod>,
     /// Targets of symbolic links are made harmless.
     pub munged: bool,
+    /// Likewise, by taking away what leads out of the destination, where they are not munged.
+    pub sanitized: bool,
     /// Where temporary files are made, unless the client names a directory.
     pub temp_dir: Option<&'a [u8]>,
     /// Is told what is done.
@@ -521,13 +523,16 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
 
     /// Owners and targets of links are what this side says.
     fn impose_terms(&self, list: &mut List) {
-        let Terms { uid, gid, munged, .. } = self.into.terms;
+        let Terms { uid, gid, munged, sanitized, .. } = self.into.terms;
         let munged = munged || self.options.munge_links;
         for one in &mut list.entries {
             one.metadata.uid = uid.unwrap_or(one.metadata.uid);
             one.metadata.gid = gid.unwrap_or(one.metadata.gid);
             if let Some(target) = one.target.as_mut().filter(|_| munged) {
                 target.splice(..0, MUNGED.iter().copied());
+            } else if let Some(target) = one.target.as_mut().filter(|_| sanitized) {
+                let depth = one.name.iter().filter(|byte| **byte == b'/').count();
+                *target = sanitized_target(target, depth);
             }
         }
     }
@@ -691,7 +696,11 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         }
         let wanted = directory.metadata.mtime;
         let Ok(Some(found)) = self.into.target.stat(path) else { return Ok(()) };
-        if found.is_dir() && found.metadata.mtime != wanted {
+        let is_other = match self.agreed.protocol {
+            ..31 => found.metadata.mtime.seconds != wanted.seconds,
+            _ => found.metadata.mtime != wanted,
+        };
+        if found.is_dir() && is_other {
             let mtime = Some(SetTime::To(attributes::timestamp(wanted)));
             let set = SetAttributes { mtime, ..SetAttributes::default() };
             if let Err(error) = self.into.target.set_attributes(&found.node, &set) {
@@ -764,6 +773,34 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
     }
 }
 
+/// The target of a link in a directory of so many names below the destination, without what leads out of that: a
+/// slash at the beginning, and ".." above the destination. As rsync has it, slashes at the end stay.
+fn sanitized_target(target: &[u8], depth: usize) -> Vec<u8> {
+    let mut depth = if target.starts_with(b"/") { 0 } else { depth };
+    let mut names: Vec<&[u8]> = Vec::new();
+    // Those of them that are "..", all at the beginning.
+    let mut up = 0;
+    for name in target.split(|byte| *byte == b'/') {
+        match name {
+            b"" | b"." => {}
+            b".." if names.len() > up => drop(names.pop()),
+            b".." if depth > 0 => {
+                (depth, up) = (depth - 1, up + 1);
+                names.push(name);
+            }
+            b".." => {}
+            _ => names.push(name),
+        }
+    }
+    let mut path = names.join(&b'/');
+    if path.is_empty() {
+        path.push(b'.');
+    } else if target.ends_with(b"/") {
+        path.push(b'/');
+    }
+    path
+}
+
 /// A name of the list below a path.
 fn below(root: &[u8], name: &[u8]) -> Vec<u8> {
     match (root, name) {
@@ -782,4 +819,30 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_stay_in_the_destination() {
+        for (target, depth, expected) in [
+            ("a/b", 0, "a/b"),
+            ("/etc/passwd", 2, "etc/passwd"),
+            ("../x", 0, "x"),
+            ("../x", 1, "../x"),
+            ("../../x", 1, "../x"),
+            ("a/../../x", 1, "../x"),
+            ("a/../../../x", 1, "../x"),
+            ("./a//b/./c", 0, "a/b/c"),
+            ("..", 0, "."),
+            ("/", 3, "."),
+            ("a/..", 0, "."),
+            ("/../../x", 4, "x"),
+        ] {
+            let made = sanitized_target(target.as_bytes(), depth);
+            assert_eq!(made, expected.as_bytes(), "{target} at {depth}");
+        }
+    }
 }

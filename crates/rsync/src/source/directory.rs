@@ -21,6 +21,8 @@ const SHORT_MAX: usize = 64 << 10;
 #[derive(Debug)]
 pub struct DirectorySource {
     root: OwnedFd,
+    /// Which links are followed where links are followed.
+    follow: Follow,
     /// The directory whose files' attributes were last asked for: its path, and itself.
     last: Mutex<Option<(Vec<u8>, Arc<OwnedFd>)>>,
 }
@@ -37,11 +39,16 @@ impl DirectorySource {
 
     /// One that is open.
     pub(crate) fn at(root: OwnedFd) -> Self {
-        Self { root, last: Mutex::default() }
+        Self { root, follow: Follow::InRoot, last: Mutex::default() }
+    }
+
+    /// The same, with links that lead where they lead, also outside.
+    pub(crate) fn following_anywhere(self) -> Self {
+        Self { follow: Follow::Anywhere, ..self }
     }
 
     fn open_at(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
-        Ok(open_inside(&self.root, path, flags, Follow::InRoot)?)
+        Ok(open_inside(&self.root, path, flags, self.follow)?)
     }
 
     /// What is there, whatever it is, for looking at only.
@@ -101,8 +108,8 @@ impl DirectorySource {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let (flags, follow) = match links {
             Links::None => (flags | OFlags::NOFOLLOW, Follow::Nothing),
-            Links::Inside { last: false } => (flags | OFlags::NOFOLLOW, Follow::InRoot),
-            Links::Inside { last: true } => (flags, Follow::InRoot),
+            Links::Inside { last: false } => (flags | OFlags::NOFOLLOW, self.follow),
+            Links::Inside { last: true } => (flags, self.follow),
         };
         let stale = io::Error::from(Errno::STALE);
         let fd = match open_inside(&self.root, path, flags, follow) {

@@ -13,6 +13,7 @@
 
 mod dataset;
 mod directory;
+mod fake_super;
 mod source;
 mod ways;
 
@@ -25,6 +26,7 @@ use snowmelt_zpl::{NewFile, NewKind, SetAttributes};
 
 pub use self::dataset::{DatasetTarget, TargetError};
 pub use self::directory::DirectoryTarget;
+pub use self::fake_super::FakeSuperTarget;
 pub(crate) use self::source::AsSource;
 pub use self::ways::Ways;
 use crate::history::Moment;
@@ -107,6 +109,12 @@ pub trait Target: Send + Sync {
     /// The links that were followed.
     fn ways(&self) -> &Ways;
 
+    /// How many names lead from the root of this machine to the target's, where links lead where they lead: then
+    /// paths may begin with "..". `None` where links end at the target's root.
+    fn depth_for_links(&self) -> Option<usize> {
+        None
+    }
+
     /// What is at a path; `None` if nothing is.
     fn stat(&self, path: &[u8]) -> io::Result<Option<Found>>;
 
@@ -181,7 +189,8 @@ pub trait Target: Send + Sync {
         Err(Errno::NOSYS.into())
     }
 
-    /// Copies a file with its attributes to another name, which it gets in one moment when it is whole.
+    /// Copies a file with its attributes to another name, which it gets in one moment when it is whole. It has no
+    /// ACLs there, as the backups of stock rsync have none.
     fn copy_over(&self, _node: &Node, _path: &[u8]) -> io::Result<Node> {
         Err(Errno::NOSYS.into())
     }

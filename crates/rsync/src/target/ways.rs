@@ -22,7 +22,7 @@ impl Ways {
 
 impl dyn Target + '_ {
     /// The path of a directory that a path leads to, through symbolic links too. These end at the target's root, as do ".." and
-    /// slashes in them.
+    /// slashes in them, unless the target says that they lead anywhere.
     fn real_directory(&self, path: &[u8]) -> io::Result<Option<Vec<u8>>> {
         let mut way: Vec<Vec<u8>> = Vec::new();
         let mut left: Vec<Vec<u8>> = path.split(|byte| *byte == b'/').rev().map(<[u8]>::to_vec).collect();
@@ -31,7 +31,12 @@ impl dyn Target + '_ {
             match name.as_slice() {
                 b"" | b"." => continue,
                 b".." => {
-                    way.pop();
+                    let is_inside = way.last().is_some_and(|last| last != b"..");
+                    match self.depth_for_links() {
+                        Some(depth) if !is_inside && way.len() < depth => way.push(name),
+                        Some(_) if !is_inside => {}
+                        _ => drop(way.pop()),
+                    }
                     continue;
                 }
                 _ => way.push(name),
@@ -43,6 +48,7 @@ impl dyn Target + '_ {
                 way.pop();
                 if target.starts_with(b"/") {
                     way.clear();
+                    way.resize(self.depth_for_links().unwrap_or(0), b"..".to_vec());
                 }
                 left.extend(target.split(|byte| *byte == b'/').rev().map(<[u8]>::to_vec));
             } else if !found.is_dir() {

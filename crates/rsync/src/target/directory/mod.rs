@@ -32,7 +32,9 @@ use rustix::io::Errno;
 use snowmelt_zpl::acl::{DEFAULT, PosixAcl, Tag};
 use snowmelt_zpl::{NewKind, SetAttributes, SetTime};
 
-use self::open::{Directories, LastFile, hold, look, look_at, open_plain, open_same, path_of, split};
+use self::open::{
+    Directories, LastFile, hold, is_nameless, look, look_at, open_plain, open_same, path_of, split,
+};
 use super::{Found, Node, Target, TargetError, Ways};
 use crate::history::Moment;
 use crate::source::{Metadata, xattrs};
@@ -87,6 +89,15 @@ impl DirectoryTarget {
         })
     }
 
+    /// The same, with links that lead where they lead, also outside.
+    ///
+    /// # Errors
+    /// When the system does not tell where the directory is.
+    pub fn following_anywhere(mut self) -> io::Result<Self> {
+        self.directories.allow_outside()?;
+        Ok(self)
+    }
+
     fn found(path: &[u8], metadata: Metadata) -> Found {
         Found { node: Node { id: metadata.id, way: Some(path.into()) }, metadata }
     }
@@ -99,8 +110,8 @@ impl DirectoryTarget {
 
     fn hold(&self, node: &Node) -> io::Result<(OwnedFd, Metadata)> {
         match way(node) {
-            b"" => {
-                let root = self.directories.open(b"", OFlags::PATH | OFlags::DIRECTORY)?;
+            path if is_nameless(path) => {
+                let root = self.directories.open(path, OFlags::PATH | OFlags::DIRECTORY)?;
                 let found = look(&root)?;
                 Ok((root, found))
             }
@@ -124,16 +135,57 @@ impl DirectoryTarget {
         Ok(self.writing.keep(node.id, self.directories.with(way(node), open)?))
     }
 
+    /// Does something that needs to read or write a file or directory of this user's own, which its permissions may
+    /// not allow: then they do for a moment.
+    fn with_rights<T>(&self, node: &Node, mut work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        let error = match work() {
+            Err(error) if error.raw_os_error() == Some(Errno::ACCESS.raw_os_error()) => error,
+            done => return done,
+        };
+        let (held, found) = self.hold(node)?;
+        if self.is_privileged || !found.is_file() && !found.is_dir() {
+            return Err(error);
+        }
+        let set = |mode: u32| rustix::fs::chmod(path_of(&held), Mode::from_raw_mode(mode & 0o7777));
+        if set(found.mode | PRIVATE.as_raw_mode()).is_err() {
+            return Err(error);
+        }
+        let done = work();
+        set(found.mode)?;
+        done
+    }
+
     /// A file or directory, open in some way, where there is no `/proc` by which something that is only held can be changed.
     fn opened(&self, node: &Node) -> io::Result<Arc<std::fs::File>> {
         if let Some(file) = self.writing.get(node.id) {
             return Ok(file);
         }
         let file = match way(node) {
-            b"" => self.directories.open(b"", OFlags::RDONLY | OFlags::DIRECTORY)?.into(),
+            path if is_nameless(path) => {
+                self.directories.open(path, OFlags::RDONLY | OFlags::DIRECTORY)?.into()
+            }
             path => self.directories.with(path, |directory, name| open_plain(directory, name, node.id))?,
         };
         Ok(Arc::new(file))
+    }
+
+    fn change_xattr(&self, node: &Node, name: &[u8], value: Option<&[u8]>) -> io::Result<()> {
+        let (held, _) = self.hold(node)?;
+        let flags = XattrFlags::empty();
+        let done = match value {
+            Some(value) => match rustix::fs::setxattr(path_of(&held), name, value, flags) {
+                Err(Errno::NOENT) => rustix::fs::fsetxattr(&*self.opened(node)?, name, value, flags),
+                done => done,
+            },
+            None => match rustix::fs::removexattr(path_of(&held), name) {
+                Err(Errno::NOENT) => rustix::fs::fremovexattr(&*self.opened(node)?, name),
+                done => done,
+            },
+        };
+        match done {
+            Err(Errno::NODATA) if value.is_none() => Ok(()),
+            done => Ok(done?),
+        }
     }
 
     /// Makes something with a name in a directory.
@@ -176,11 +228,12 @@ impl DirectoryTarget {
         }
     }
 
-    /// Copies a file to a temporary name in another directory, with its attributes.
-    fn copy(&self, node: &Node, path: &[u8]) -> io::Result<Found> {
+    /// Copies a file to a temporary name in another directory, with its attributes, ACLs among them if it says so.
+    fn copy(&self, node: &Node, path: &[u8], with_acls: bool) -> io::Result<Found> {
         let before = self.metadata(node)?;
         let from = self.writing.get(node.id).map_or_else(|| self.reader(node), Ok)?;
-        let all = self.xattrs(node)?;
+        let mut all = self.xattrs(node)?;
+        all.retain(|name, _| with_acls || !name.starts_with(b"system."));
         self.fill_temporary(path, |made| {
             let to = self.writer(&made.node)?;
             let (mut buffer, mut at) = (vec![0; CHUNK], 0);
@@ -196,6 +249,11 @@ impl DirectoryTarget {
                 let (seconds, nanoseconds) = (time.seconds, time.nanoseconds);
                 Some(SetTime::To(snowmelt_zpl::Timestamp { seconds, nanoseconds }))
             };
+            // What it has from the directory that it was made in.
+            let inherited = self.xattrs(&made.node)?;
+            for name in inherited.keys().filter(|name| !all.contains_key(*name)) {
+                self.set_xattr(&made.node, name, None)?;
+            }
             let has = self.metadata(&made.node)?;
             let set = SetAttributes {
                 permissions: Some(before.mode & 0o7777),
@@ -260,9 +318,13 @@ impl Target for DirectoryTarget {
         &self.ways
     }
 
+    fn depth_for_links(&self) -> Option<usize> {
+        self.directories.depth()
+    }
+
     fn stat(&self, path: &[u8]) -> io::Result<Option<Found>> {
-        if path.is_empty() {
-            let root = self.directories.open(b"", OFlags::PATH | OFlags::DIRECTORY)?;
+        if is_nameless(path) {
+            let root = self.directories.open(path, OFlags::PATH | OFlags::DIRECTORY)?;
             return Ok(Some(Self::found(path, look(root)?)));
         }
         let found = self.directories.with(path, |directory, name| look_at(directory, name));
@@ -313,8 +375,10 @@ impl Target for DirectoryTarget {
 
     fn xattrs(&self, node: &Node) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
         let mut all = match way(node) {
-            b"" => xattrs::of(self.hold(node)?.0)?,
-            path => self.directories.with(path, |directory, name| xattrs::of_name(directory, name))?,
+            path if is_nameless(path) => xattrs::of(self.hold(node)?.0)?,
+            path => self.with_rights(node, || {
+                self.directories.with(path, |directory, name| xattrs::of_name(directory, name))
+            })?,
         };
         // Others can be set by root only, as with rsync.
         all.retain(|name, _| self.takes_xattr(name));
@@ -372,7 +436,7 @@ impl Target for DirectoryTarget {
         match self.directories.with_both((way(made), path), rename) {
             // The directory for temporary files is on another filesystem.
             Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
-                let copied = self.copy(made, path)?;
+                let copied = self.copy(made, path, true)?;
                 return self.publish(&copied.node, path, sync);
             }
             done => done?,
@@ -393,7 +457,7 @@ impl Target for DirectoryTarget {
     }
 
     fn copy_over(&self, node: &Node, path: &[u8]) -> io::Result<Node> {
-        let copied = self.copy(node, path)?;
+        let copied = self.copy(node, path, false)?;
         self.publish(&copied.node, path, false).inspect_err(|_| self.drop_temporary())
     }
 
@@ -445,22 +509,7 @@ impl Target for DirectoryTarget {
     }
 
     fn set_xattr(&self, node: &Node, name: &[u8], value: Option<&[u8]>) -> io::Result<()> {
-        let (held, _) = self.hold(node)?;
-        let flags = XattrFlags::empty();
-        let done = match value {
-            Some(value) => match rustix::fs::setxattr(path_of(&held), name, value, flags) {
-                Err(Errno::NOENT) => rustix::fs::fsetxattr(&*self.opened(node)?, name, value, flags),
-                done => done,
-            },
-            None => match rustix::fs::removexattr(path_of(&held), name) {
-                Err(Errno::NOENT) => rustix::fs::fremovexattr(&*self.opened(node)?, name),
-                done => done,
-            },
-        };
-        match done {
-            Err(Errno::NODATA) if value.is_none() => Ok(()),
-            done => Ok(done?),
-        }
+        self.with_rights(node, || self.change_xattr(node, name, value))
     }
 
     fn link(&self, node: &Node, path: &[u8]) -> io::Result<()> {

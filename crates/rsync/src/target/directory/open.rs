@@ -42,19 +42,56 @@ pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
+/// The names of a path.
+fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|byte| *byte == b'/').filter(|name| !name.is_empty())
+}
+
+/// Whether a path has no name of its own: the root, or a directory above it.
+pub(super) fn is_nameless(path: &[u8]) -> bool {
+    path.is_empty() || split(path).1 == b".."
+}
+
 /// The directories below a root.
 pub(super) struct Directories {
     root: Arc<OwnedFd>,
+    /// Where paths that begin with ".." are allowed: the root directory of this machine, and the way from it to the
+    /// root.
+    machine: Option<(OwnedFd, Vec<u8>)>,
     known: Mutex<HashMap<Vec<u8>, Arc<OwnedFd>>>,
 }
 
 impl Directories {
     pub(super) fn new(root: OwnedFd) -> Self {
-        Self { root: Arc::new(root), known: Mutex::default() }
+        Self { root: Arc::new(root), machine: None, known: Mutex::default() }
+    }
+
+    /// Allows paths that begin with "..": they lead out of the root.
+    pub(super) fn allow_outside(&mut self) -> io::Result<()> {
+        let way = rustix::fs::readlink(path_of(&self.root), Vec::new())?.into_bytes();
+        let machine =
+            rustix::fs::open(c"/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        self.machine = Some((machine, way));
+        Ok(())
+    }
+
+    /// How many names lead from the root directory of this machine to the root, where paths may begin with "..".
+    pub(super) fn depth(&self) -> Option<usize> {
+        self.machine.as_ref().map(|(_, way)| names(way).count())
     }
 
     /// Opens what is at a path as it is. No symbolic link is followed.
     pub(super) fn open(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+        if let Some((machine, way)) = self.machine.as_ref().filter(|_| names(path).next() == Some(b"..")) {
+            let mut all: Vec<&[u8]> = names(way).collect();
+            for name in names(path) {
+                match name {
+                    b".." => drop(all.pop()),
+                    name => all.push(name),
+                }
+            }
+            return Ok(open_inside(machine, &all.join(&b'/'), flags | OFlags::NOFOLLOW, Follow::Nothing)?);
+        }
         Ok(open_inside(&*self.root, path, flags | OFlags::NOFOLLOW, Follow::Nothing)?)
     }
 
