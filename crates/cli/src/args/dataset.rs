@@ -30,37 +30,37 @@ pub enum DatasetCommand {
     [-S property]... [-t type[,...]] [filesystem|volume|snapshot] ..."
 )]
 pub struct ListArgs {
-    /// No header, one tab between columns
+    /// Print no header, and a tab between columns
     #[arg(short = 'H')]
     pub scripted: bool,
-    /// Exact numbers
+    /// Print exact numbers instead of rounded ones such as 1.5G
     #[arg(short = 'p')]
     pub parsable: bool,
     /// Print JSON
     #[arg(short = 'j', long)]
     pub json: bool,
-    /// Numbers in JSON as numbers
+    /// With -j: print numbers as JSON numbers instead of strings
     #[arg(long, requires = "json")]
     pub json_int: bool,
-    /// Also list what is below the given datasets
+    /// List descendants of the given datasets too
     #[arg(short = 'r')]
     pub recursive: bool,
-    /// As -r, but only so many levels below
+    /// Like -r, but at most DEPTH levels deep
     #[arg(short = 'd', value_name = "DEPTH")]
     pub depth: Option<String>,
-    /// Columns, separated by commas: properties, or 'space'
+    /// Columns to print, separated by commas: names of properties, or 'space'
     #[arg(short = 'o', value_name = "PROPERTIES")]
     pub columns: Option<String>,
-    /// Sort by this property; may be given more than once
+    /// Sort by this property, in ascending order. Can be given more than once
     #[arg(short = 's', value_name = "PROPERTY", action = ArgAction::Append)]
     pub sort: Vec<String>,
-    /// As -s, the greatest first
+    /// Like -s, in descending order
     #[arg(short = 'S', value_name = "PROPERTY", action = ArgAction::Append)]
     pub sort_descending: Vec<String>,
-    /// Types, separated by commas: filesystem, volume, snapshot, bookmark, all
+    /// Types to show, separated by commas: filesystem, volume, snapshot, bookmark, all
     #[arg(short = 't', value_name = "TYPES")]
     pub types: Option<String>,
-    /// Only these
+    /// Datasets to list; all by default
     #[arg(value_name = "DATASET")]
     pub datasets: Vec<String>,
 }
@@ -73,37 +73,37 @@ pub struct ListArgs {
     [-s source[,...]] <\"all\" | property[,...]> [filesystem|volume|snapshot|bookmark] ..."
 )]
 pub struct GetArgs {
-    /// No header, one tab between columns
+    /// Print no header, and a tab between columns
     #[arg(short = 'H')]
     pub scripted: bool,
-    /// Exact numbers
+    /// Print exact numbers instead of rounded ones such as 1.5G
     #[arg(short = 'p')]
     pub parsable: bool,
     /// Print JSON
     #[arg(short = 'j', long)]
     pub json: bool,
-    /// Numbers in JSON as numbers
+    /// With -j: print numbers as JSON numbers instead of strings
     #[arg(long, requires = "json")]
     pub json_int: bool,
-    /// Also of what is below the given datasets
+    /// Show properties of descendants too
     #[arg(short = 'r')]
     pub recursive: bool,
-    /// As -r, but only so many levels below
+    /// Like -r, but at most DEPTH levels deep
     #[arg(short = 'd', value_name = "DEPTH")]
     pub depth: Option<String>,
-    /// Columns, separated by commas: name, property, value, received, source, all
+    /// Columns to print, separated by commas: name, property, value, received, source, all
     #[arg(short = 'o', value_name = "FIELDS")]
     pub columns: Option<String>,
-    /// Only values from these sources: local, default, inherited, received, temporary, none
+    /// Show only values from these sources, separated by commas: local, default, inherited, received, temporary, none
     #[arg(short = 's', value_name = "SOURCES")]
     pub sources: Option<String>,
-    /// Types, separated by commas: filesystem, volume, snapshot, bookmark, all
+    /// Types to show, separated by commas: filesystem, volume, snapshot, bookmark, all
     #[arg(short = 't', value_name = "TYPES")]
     pub types: Option<String>,
-    /// Properties, separated by commas, or 'all'
+    /// Properties to show, separated by commas, or 'all'
     #[arg(value_name = "PROPERTY")]
     pub properties: String,
-    /// Only of these
+    /// Datasets to show; all by default
     #[arg(value_name = "DATASET")]
     pub datasets: Vec<String>,
 }
@@ -113,28 +113,28 @@ pub struct GetArgs {
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt set [-u] <property=value> ... <filesystem|volume|snapshot> ...")]
 pub struct SetArgs {
-    /// As zfs, when it mounts by itself: leave mounted what is, and mount nothing
+    /// Change no mounts. Only has an effect with automatic mounting, under the name zfs
     #[arg(short = 'u')]
     pub no_mount: bool,
-    /// First what to set, then where
+    /// One or more properties with their new values, then the datasets
     #[arg(required = true, num_args = 1.., value_name = "PROPERTY=VALUE|DATASET")]
     pub words: Vec<String>,
 }
 
-/// Clear a property, so that it is inherited again
+/// Clear a property, so that its value is inherited again
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt inherit [-rS] <property> <filesystem|volume|snapshot> ...")]
 pub struct InheritArgs {
-    /// Also in everything below
+    /// Clear the property of all descendants too
     #[arg(short = 'r')]
     pub recursive: bool,
-    /// Go back to the received value, if there is one
+    /// Revert to the received value, if there is one
     #[arg(short = 'S')]
     pub received: bool,
-    /// The property
+    /// Name of the property
     pub property: String,
-    /// Where
+    /// Datasets whose property is cleared
     #[arg(required = true, value_name = "DATASET")]
     pub datasets: Vec<String>,
 }
@@ -145,31 +145,31 @@ pub struct InheritArgs {
 #[command(override_usage = "snowmelt create [-Pnpuvj] [-o property=value] ... <filesystem>\n       \
     snowmelt create [-Pnpsvj] [-b blocksize] [-o property=value] ... -V <size> <volume>")]
 pub struct CreateArgs {
-    /// Also create missing parents; no error if the dataset exists
+    /// Create missing parents too, and succeed if the dataset already exists
     #[arg(short = 'p', action = ArgAction::Count)]
     pub parents: u8,
-    /// Set a property
+    /// Set a property of the new dataset
     #[arg(short = 'o', value_name = "PROPERTY=VALUE", action = ArgAction::Append)]
     pub properties: Vec<String>,
     /// Create a volume of this size
     #[arg(short = 'V', value_name = "SIZE")]
     pub volume: Option<String>,
-    /// Block size of the volume
+    /// Block size of the volume (volblocksize)
     #[arg(short = 'b', value_name = "SIZE", requires = "volume")]
     pub block_size: Option<String>,
-    /// Do not reserve the volume's space
+    /// Reserve no space for the volume (sparse)
     #[arg(short = 's', requires = "volume")]
     pub sparse: bool,
-    /// As zfs, when it mounts by itself: do not mount it
+    /// Do not mount the new dataset. Only has an effect with automatic mounting, under the name zfs
     #[arg(short = 'u')]
     pub no_mount: bool,
-    /// Only check and, with -v, say what would be done
+    /// Create nothing (dry run). With -v or -P, print what would be created
     #[arg(short = 'n')]
     pub dry_run: bool,
-    /// Say what is done
+    /// Print what is created
     #[arg(short = 'v')]
     pub verbose: bool,
-    /// As -v, for programs
+    /// Like -v, in a format for programs
     #[arg(short = 'P')]
     pub parsable: bool,
     /// Print JSON
@@ -181,38 +181,38 @@ pub struct CreateArgs {
 
 /// Destroy a dataset, snapshots or a bookmark
 ///
-/// Snapshots may be listed (fs@a,b), or given as a range of which either end may be left out (fs@a%c).
+/// Snapshots can be given as a list (fs@a,b) or as a range (fs@a%c). Either end of a range can be left out.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt destroy [-fnpRrvj] <filesystem|volume>\n       \
     snowmelt destroy [-dnpRrvj] <filesystem|volume>@<snap>[%<snap>][,...]\n       \
     snowmelt destroy <filesystem|volume>#<bookmark>")]
 pub struct DestroyArgs {
-    /// Also everything below; of a snapshot, the snapshots of that name below
+    /// Destroy all descendants too; for a snapshot, the snapshots of the same name of all descendants
     #[arg(short = 'r')]
     pub recursive: bool,
-    /// As -r, and clones too
+    /// Like -r, and destroy clones too
     #[arg(short = 'R')]
     pub with_clones: bool,
-    /// Destroy a snapshot that is held or cloned as soon as it no longer is
+    /// Destroy a snapshot that has holds or clones later, when its last hold or clone is gone
     #[arg(short = 'd')]
     pub defer: bool,
-    /// As zfs, when it mounts by itself: unmount although it is in use
+    /// Unmount a filesystem even if it is in use. Only has an effect with automatic mounting, under the name zfs
     #[arg(short = 'f')]
     pub force: bool,
-    /// Only say what would be destroyed (with -v or -p)
+    /// Destroy nothing (dry run). With -v or -p, print what would be destroyed
     #[arg(short = 'n')]
     pub dry_run: bool,
-    /// Say what is destroyed
+    /// Print what is destroyed
     #[arg(short = 'v')]
     pub verbose: bool,
-    /// As -v, for programs
+    /// Like -v, in a format for programs
     #[arg(short = 'p')]
     pub parsable: bool,
     /// Print JSON
     #[arg(short = 'j', long)]
     pub json: bool,
-    /// What to destroy
+    /// Filesystem, volume, snapshots or bookmark to destroy
     #[arg(value_name = "DATASET")]
     pub target: String,
 }
@@ -230,41 +230,41 @@ pub struct RenameArgs {
     /// Create missing parents
     #[arg(short = 'p', action = ArgAction::Count, conflicts_with_all = ["recursive", "no_mount"])]
     pub parents: u8,
-    /// The snapshots of that name in everything below, too
+    /// Rename the snapshots of this name of all descendants too
     #[arg(short = 'r')]
     pub recursive: bool,
-    /// As zfs, when it mounts by itself: leave mounted what is
+    /// Keep filesystems mounted where they are. Only has an effect with automatic mounting, under the name zfs
     #[arg(short = 'u')]
     pub no_mount: bool,
-    /// As zfs, when it mounts by itself: unmount although it is in use
+    /// Unmount a filesystem even if it is in use. Only has an effect with automatic mounting, under the name zfs
     #[arg(short = 'f')]
     pub force: bool,
-    /// The name now
+    /// Current name
     pub from: String,
-    /// The name from now on
+    /// New name
     pub to: String,
 }
 
-/// Take snapshots, all at the same moment
+/// Take one or more snapshots, all at the same moment
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt snapshot [-rj] [-o property=value] ... <filesystem|volume>@<snap> ...")]
 pub struct SnapshotArgs {
-    /// Also of everything below
+    /// Take snapshots of all descendants too
     #[arg(short = 'r')]
     pub recursive: bool,
-    /// Set a user property
+    /// Set a user property of the snapshots
     #[arg(short = 'o', value_name = "PROPERTY=VALUE", action = ArgAction::Append)]
     pub properties: Vec<String>,
     /// Print JSON
     #[arg(short = 'j', long)]
     pub json: bool,
-    /// The snapshots
+    /// One or more snapshots
     #[arg(required = true, value_name = "SNAPSHOT")]
     pub snapshots: Vec<String>,
 }
 
-/// Take a dataset back to a snapshot
+/// Roll a dataset back to a snapshot
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt rollback [-rRf] <snapshot>")]
@@ -272,70 +272,70 @@ pub struct RollbackArgs {
     /// Destroy newer snapshots and bookmarks
     #[arg(short = 'r')]
     pub recursive: bool,
-    /// As -r, and clones of those snapshots
+    /// Like -r, and destroy the clones of those snapshots too
     #[arg(short = 'R')]
     pub with_clones: bool,
-    /// Accepted as zfs(8) has it; what is mounted stays so
+    /// Accepted for compatibility with zfs(8); has no effect, because mounts stay
     #[arg(short = 'f')]
     pub force: bool,
-    /// The snapshot
+    /// Name of the snapshot
     pub snapshot: String,
 }
 
-/// Make a dataset that begins as a copy of a snapshot
+/// Create a dataset from a snapshot
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt clone [-pu] [-o property=value] ... <snapshot> <filesystem|volume>")]
 pub struct CloneArgs {
-    /// Create missing parents; no error if the dataset exists
+    /// Create missing parents too, and succeed if the dataset already exists
     #[arg(short = 'p', action = ArgAction::Count)]
     pub parents: u8,
-    /// As zfs, when it mounts by itself: do not mount it
+    /// Do not mount the new dataset. Only has an effect with automatic mounting, under the name zfs
     #[arg(short = 'u')]
     pub no_mount: bool,
-    /// Set a property
+    /// Set a property of the new dataset
     #[arg(short = 'o', value_name = "PROPERTY=VALUE", action = ArgAction::Append)]
     pub properties: Vec<String>,
-    /// The snapshot
+    /// Name of the snapshot
     pub snapshot: String,
     /// Name of the new dataset
     pub dataset: String,
 }
 
-/// Turn a clone and its origin around
+/// Make a clone independent of its origin
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt promote <clone-filesystem>")]
 pub struct PromoteArgs {
-    /// The clone
+    /// Clone to promote
     pub dataset: String,
 }
 
-/// Remember where a snapshot was, as a source of incremental streams
+/// Create a bookmark of a snapshot, as a source for incremental streams
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt bookmark <snapshot|bookmark> <newbookmark>")]
 pub struct BookmarkArgs {
-    /// Snapshot, or bookmark to copy
+    /// Snapshot, or a bookmark to copy
     pub source: String,
-    /// The bookmark; its dataset may be left out (#mark)
+    /// Name of the new bookmark. Its dataset can be left out (#mark)
     pub bookmark: String,
 }
 
-/// Keep snapshots from being destroyed
+/// Hold snapshots, so that they cannot be destroyed
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt hold [-r] <tag> <snapshot> ...")]
 pub struct HoldArgs {
-    /// Also the snapshots of that name in everything below
+    /// Hold the snapshots of the same name of all descendants too
     #[arg(short = 'r')]
     pub recursive: bool,
-    /// Accepted as zfs(8) has it
+    /// Accepted for compatibility with zfs(8)
     #[arg(short = 't', hide = true)]
     pub temporary: bool,
     /// Name of the hold
     pub tag: String,
-    /// The snapshots
+    /// One or more snapshots
     #[arg(required = true, value_name = "SNAPSHOT")]
     pub snapshots: Vec<String>,
 }
@@ -345,19 +345,19 @@ pub struct HoldArgs {
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt holds [-rHpj] <snapshot> ...")]
 pub struct HoldsArgs {
-    /// Also of the snapshots of that name in everything below
+    /// List the holds of the snapshots of the same name of all descendants too
     #[arg(short = 'r')]
     pub recursive: bool,
-    /// No header, one tab between columns
+    /// Print no header, and a tab between columns
     #[arg(short = 'H')]
     pub scripted: bool,
-    /// Times in seconds since 1970
+    /// Print times in seconds since 1970
     #[arg(short = 'p')]
     pub parsable: bool,
     /// Print JSON
     #[arg(short = 'j', long)]
     pub json: bool,
-    /// The snapshots
+    /// One or more snapshots
     #[arg(required = true, value_name = "SNAPSHOT")]
     pub snapshots: Vec<String>,
 }
@@ -367,12 +367,12 @@ pub struct HoldsArgs {
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt release [-r] <tag> <snapshot> ...")]
 pub struct ReleaseArgs {
-    /// Also from the snapshots of that name in everything below
+    /// Release the snapshots of the same name of all descendants too
     #[arg(short = 'r')]
     pub recursive: bool,
     /// Name of the hold
     pub tag: String,
-    /// The snapshots
+    /// One or more snapshots
     #[arg(required = true, value_name = "SNAPSHOT")]
     pub snapshots: Vec<String>,
 }

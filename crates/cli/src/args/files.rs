@@ -1,4 +1,4 @@
-//! The verbs that look into snapshots and take files out of them.
+//! The verbs that read the files of snapshots.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,13 +17,13 @@ pub enum FilesCommand {
     Manifest(ManifestArgs),
 }
 
-/// Take a directory or a disk image into a dataset, as a snapshot
+/// Import a directory or disk image into a dataset
 ///
-/// A directory goes into a filesystem, a disk image or block device into a volume. What was imported before is compared
-/// with the source: files that did not change are not read, and blocks that did not change are not written again. In the
-/// end everything becomes a snapshot, or nothing does.
+/// A directory is imported into a filesystem, and a disk image or block device into a volume. A repeated import reads
+/// only files that changed, and writes only blocks that changed. At the end a snapshot is taken. If the import fails,
+/// the dataset does not change.
 ///
-/// The exit status is 3 when some files could not be read: the snapshot then has all others.
+/// The exit status is 3 if some files could not be read. The snapshot has all others.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(
@@ -31,111 +31,111 @@ pub enum FilesCommand {
     <source> <filesystem|volume>[@snapshot]"
 )]
 pub struct ImportArgs {
-    /// Give up what was written to the dataset since its newest snapshot; also into a dataset that was received, which takes
-    /// no more streams of its source then
+    /// Discard changes to the dataset since its newest snapshot. Also import into a received dataset, which then
+    /// cannot receive more streams of its source
     #[arg(short = 'F')]
     pub force: bool,
-    /// Only say what would be done
+    /// Change nothing (dry run), and print what would be done
     #[arg(short = 'n', long = "dry-run")]
     pub dry_run: bool,
-    /// Also create missing parents
+    /// Create missing parents too
     #[arg(short = 'p')]
     pub parents: bool,
-    /// Say what is done, file by file
+    /// Print the name of each file
     #[arg(short = 'v')]
     pub verbose: bool,
-    /// Stay on the source's filesystem: other filesystems mounted in it become empty directories
+    /// Stay on one filesystem. Other filesystems mounted in the source become empty directories
     #[arg(short = 'x', long = "one-file-system")]
     pub one_filesystem: bool,
-    /// Block size of a volume that is made
+    /// Block size of a new volume (volblocksize)
     #[arg(short = 'b', value_name = "SIZE")]
     pub block_size: Option<String>,
-    /// Set a property of a dataset that is made
+    /// Set a property of a new dataset
     #[arg(short = 'o', value_name = "PROPERTY=VALUE", action = ArgAction::Append)]
     pub properties: Vec<String>,
-    /// Leave out what matches, with the syntax of .gitignore; the last pattern that matches decides
+    /// Leave out files that match, with the syntax of .gitignore. The last pattern that matches decides
     #[arg(long = "exclude", value_name = "PATTERN", action = ArgAction::Append)]
     pub exclude: Vec<String>,
-    /// Leave out what the patterns in FILE say
+    /// Leave out files that match a pattern in FILE
     #[arg(long = "exclude-from", value_name = "FILE", action = ArgAction::Append)]
     pub exclude_from: Vec<PathBuf>,
-    /// Take files to be unchanged whose size and modification time are, whatever their ctime says
+    /// Compare files only by size and modification time, and ignore their ctime
     #[arg(long)]
     pub ignore_ctime: bool,
-    /// Print one JSON object that says what was done
+    /// Print one JSON object that describes what was done
     #[arg(short = 'j', long)]
     pub json: bool,
-    /// A directory, disk image or block device
+    /// Directory, disk image or block device
     pub source: PathBuf,
-    /// Where it goes; without a snapshot name, one is made of the date and time
+    /// Dataset to import into. Without a snapshot name, the snapshot is named after the date and time
     pub target: String,
 }
 
-/// List what changed between two snapshots
+/// List the files that changed between two snapshots
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt diff [-FHthj] <snapshot> [snapshot|filesystem]")]
 pub struct DiffArgs {
-    /// Show the type of each file
+    /// Print the type of each file
     #[arg(short = 'F')]
     pub classify: bool,
-    /// One tab between columns (always done)
+    /// Print a tab between columns (always on)
     #[arg(short = 'H')]
     pub scripted: bool,
-    /// Show when each file changed
+    /// Print the time of each change
     #[arg(short = 't')]
     pub times: bool,
-    /// Print names as they are, without escapes
+    /// Print names without escape sequences
     #[arg(short = 'h')]
     pub unescaped: bool,
     /// Print JSON
     #[arg(short = 'j', long)]
     pub json: bool,
-    /// The older snapshot
+    /// Older snapshot
     pub from: String,
-    /// The newer snapshot, whose dataset may be left out (@snap); the filesystem as it is now if left out
+    /// Newer snapshot; its dataset can be left out (@snap). Default: the current state of the filesystem
     pub to: Option<String>,
 }
 
-/// List files of a snapshot
+/// List the files of a snapshot
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt ls [-aldRnhj] <snapshot>[:path] ...")]
 pub struct LsArgs {
-    /// Also names that begin with a dot
+    /// List names that begin with a dot too
     #[arg(short = 'a')]
     pub all: bool,
-    /// Mode, links, owner, group, size and time
+    /// Print mode, links, owner, group, size and time
     #[arg(short = 'l')]
     pub long: bool,
-    /// Directories themselves, not what is in them
+    /// List directories themselves, not their contents
     #[arg(short = 'd')]
     pub directory: bool,
-    /// Everything below, too
+    /// List directories recursively
     #[arg(short = 'R')]
     pub recursive: bool,
-    /// As -l (owners and groups are always numbers)
+    /// Same as -l (owners and groups are always numbers)
     #[arg(short = 'n')]
     pub numeric: bool,
-    /// With -l: sizes as people read them (1.2M)
+    /// With -l: print rounded sizes such as 1.2M
     #[arg(short = 'h')]
     pub human: bool,
     /// Print JSON
     #[arg(short = 'j', long)]
     pub json: bool,
-    /// Snapshot, and a path in it after a colon
+    /// Snapshot, with a colon and a path in it
     #[arg(required = true, value_name = "SNAPSHOT[:PATH]")]
     pub paths: Vec<OsString>,
 }
 
-/// Write files of a snapshot to standard output
+/// Print files of a snapshot to standard output
 ///
-/// A snapshot of a volume is written as the image it is.
+/// A snapshot of a volume is printed as a disk image.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt cat <snapshot>:<path> ...\n       snowmelt cat <volume@snapshot>")]
 pub struct CatArgs {
-    /// Snapshot, and a path in it after a colon
+    /// Snapshot, with a colon and a path in it
     #[arg(required = true, value_name = "SNAPSHOT:PATH")]
     pub paths: Vec<OsString>,
 }
@@ -145,16 +145,16 @@ pub struct CatArgs {
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt find [-0j] [-name PATTERN] [-type TYPE] <snapshot>[:path] ...")]
 pub struct FindArgs {
-    /// Only names that match this pattern (*, ? and [...])
+    /// Find only names that match this pattern (*, ? and [...])
     #[arg(long, value_name = "PATTERN")]
     pub name: Option<String>,
-    /// As --name, without regard to case
+    /// Like --name, ignoring case
     #[arg(long, value_name = "PATTERN")]
     pub iname: Option<String>,
-    /// Only this type: f, d, l, b, c, p or s
+    /// Find only this type: f (file), d (directory), l (symbolic link), b or c (device), p (pipe) or s (socket)
     #[arg(long = "type", value_name = "TYPE")]
     pub kind: Option<char>,
-    /// Only so many levels below
+    /// Descend at most DEPTH levels
     #[arg(long, value_name = "DEPTH")]
     pub maxdepth: Option<usize>,
     /// End each path with a zero byte instead of a newline
@@ -163,33 +163,33 @@ pub struct FindArgs {
     /// Print JSON
     #[arg(short = 'j', long)]
     pub json: bool,
-    /// Snapshot, and a path in it after a colon
+    /// Snapshot, with a colon and a path in it
     #[arg(required = true, value_name = "SNAPSHOT[:PATH]")]
     pub paths: Vec<OsString>,
 }
 
 /// Copy files out of a snapshot
 ///
-/// Restores a whole snapshot, a directory or a single file to TARGET, with modes, times, extended attributes, ACLs, hard
-/// links and holes; owners are restored if root does it. A snapshot of a volume is written to a file or block device.
-/// The exit status is 3 if some files could not be restored.
+/// Restores a whole snapshot, a directory or a single file to TARGET, with modes, times, extended attributes, ACLs,
+/// hard links and holes. Owners are restored only by root. A snapshot of a volume is written to a file or block
+/// device. The exit status is 3 if some files could not be restored.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt restore [-fqvj] [--owners|--no-owners] <snapshot>[:path] <target>")]
 pub struct RestoreArgs {
-    /// Overwrite files that exist
+    /// Overwrite existing files
     #[arg(short = 'f', long = "force")]
     pub force: bool,
-    /// Say nothing of progress
+    /// Print no progress
     #[arg(short = 'q', long = "quiet")]
     pub quiet: bool,
-    /// Name each file
+    /// Print the name of each file
     #[arg(short = 'v', long = "verbose")]
     pub verbose: bool,
-    /// Restore owners and groups, though not root
+    /// Restore owners and groups, also if the user is not root
     #[arg(long, overrides_with = "no_owners")]
     pub owners: bool,
-    /// Leave everything to the user who restores
+    /// Restore no owners and groups: all files belong to the current user
     #[arg(long, action = ArgAction::SetTrue)]
     pub no_owners: bool,
     #[command(flatten)]
@@ -197,39 +197,39 @@ pub struct RestoreArgs {
     /// Print JSON
     #[arg(short = 'j', long)]
     pub json: bool,
-    /// Snapshot, and a path in it after a colon
+    /// Snapshot, with a colon and a path in it
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     pub source: OsString,
-    /// Directory, file or block device
+    /// Directory, file or block device to restore to
     #[arg(value_name = "TARGET")]
     pub target: PathBuf,
 }
 
-// No comment for documentation: it would become the help of the command.
+// No doc comment here: it would become the help of the command.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct PrivilegeArgs {
-    /// Keep setuid and setgid bits, and file capabilities: for data that you trust
+    /// Keep setuid and setgid bits and file capabilities. Use only for trusted data
     #[arg(long)]
     pub setuid: bool,
-    /// Make device nodes: for data that you trust
+    /// Create device nodes. Use only for trusted data
     #[arg(long)]
     pub devices: bool,
 }
 
 impl PrivilegeArgs {
-    /// As the restore takes them.
+    /// The same as [`Privileges`].
     pub fn of(self) -> Privileges {
         Privileges { setuid: self.setuid, devices: self.devices }
     }
 }
 
-/// Describe everything in a snapshot, a line of JSON for each path
+/// Print a line of JSON for each path in a snapshot
 ///
-/// Two snapshots with equal manifests have the same content, to the last attribute.
+/// Two snapshots with equal manifests have the same content, all attributes included.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt manifest <snapshot>")]
 pub struct ManifestArgs {
-    /// The snapshot
+    /// Name of the snapshot
     pub snapshot: String,
 }

@@ -1,10 +1,10 @@
-//! The grammar of the command line. One source for parsing, usage texts, man pages and completions.
+//! The grammar of the command line. Parsing, usage texts, man pages and completions are all made from it.
 //!
-//! Verbs that `zfs` has keep its flags and their meanings (zfs(8)): short options may be joined, also with a value at the
-//! end (`-Hpd 1`, `-ovalue`), may be given twice, and may stand between or after the words. `-h` belongs to the verbs
-//! (`send -h` sends holds), so only `--help` asks for help below the first level.
+//! Verbs of `zfs` keep its flags and their meanings (zfs(8)). Short options can be joined, also with a value at the
+//! end (`-Hpd 1`, `-ovalue`). They can be given twice, and can stand between or after the operands. `-h` belongs to
+//! the verbs (`send -h` sends holds), so below the first level only `--help` asks for help.
 //!
-//! The groups are separate types so that the same verbs can be offered under other names: those of `zfs` and `zpool`.
+//! The groups are separate types, because the programs `zfs` and `zpool` have subsets of the same verbs.
 
 mod dataset;
 mod files;
@@ -65,9 +65,9 @@ pub use tools::{
 
 /// Keep ZFS datasets and their snapshots on any machine.
 ///
-/// snowmelt keeps copy-on-write pools in a directory, a disk image or a block device. It receives and sends the
-/// streams of OpenZFS, so that `zfs send | snowmelt receive` and `snowmelt send | zfs receive` both work, and gives
-/// access to the files of any snapshot. The verbs and flags are those of zfs(8) and zpool(8).
+/// snowmelt keeps copy-on-write pools in a directory, a disk image or a block device. It receives and sends OpenZFS
+/// streams: `zfs send | snowmelt receive` and `snowmelt send | zfs receive` both work. It gives access to the files
+/// of any snapshot. Its commands and flags are those of zfs(8) and zpool(8).
 #[derive(Debug, Parser)]
 #[command(name = "snowmelt", version, disable_help_flag = true, disable_help_subcommand = true)]
 #[command(subcommand_required = true, args_override_self = true, max_term_width = 100)]
@@ -81,12 +81,12 @@ pub struct Cli {
 /// Options of every command.
 #[derive(Debug, Clone, Default, Args)]
 pub struct GlobalArgs {
-    /// Look for pools at PATH first: a pool itself, or a directory of pools. May be given more than once. Without it
-    /// the paths in SNOWMELT_POOLS are taken, separated by colons
+    /// Look for pools at PATH first: a pool, or a directory of pools. Can be given more than once. Default: the paths
+    /// in SNOWMELT_POOLS, separated by colons
     #[arg(long = "pool-dir", value_name = "PATH", global = true, action = ArgAction::Append, display_order = 900)]
     pub pool_dirs: Vec<PathBuf>,
-    /// Memory for caches, changes that are not written yet, and what is under way: 512M, or a quarter of the machine's memory if
-    /// that is less, unless this or the variable SNOWMELT_MEMORY says otherwise
+    /// Limit the memory for caches, unwritten changes and requests in progress. Default: SNOWMELT_MEMORY, else 512M
+    /// or a quarter of the machine's memory, whichever is less
     #[arg(long, value_name = "SIZE", global = true, display_order = 900)]
     pub memory: Option<String>,
     /// Print help
@@ -115,7 +115,7 @@ pub enum Command {
     Index(IndexArgs),
     #[command(flatten)]
     Tools(ToolsCommand),
-    /// Rows of a listing, for another process that merges them with those of its own pools: not for people.
+    /// Prints rows of a listing for another process, which merges them with the rows of its own pools. Not for users.
     #[command(skip)]
     Rows(RowsArgs),
     /// Candidates for a word, for the completions of a shell.
@@ -129,7 +129,7 @@ pub enum Command {
     Upgrade(Program, UpgradeArgs),
 }
 
-/// What `rows` takes; internal to snowmelt, the same version at both ends.
+/// The arguments of `rows`. Internal to snowmelt: both ends have the same version.
 #[derive(Debug)]
 pub struct RowsArgs {
     /// The pool.
@@ -138,10 +138,10 @@ pub struct RowsArgs {
     pub request: String,
 }
 
-/// What `complete` takes.
+/// The arguments of `complete`.
 #[derive(Debug)]
 pub struct CompleteArgs {
-    /// Which of the words is being typed.
+    /// Index of the word that is being typed.
     pub index: usize,
     /// The words of the command line, the program's name first.
     pub words: Vec<OsString>,
@@ -172,7 +172,7 @@ pub fn command() -> clap::Command {
     }
     let template = format!(
         "{{about}}\n\nUsage: snowmelt COMMAND [ARGUMENTS]\n\n{verbs}Options:\n{{options}}\n\n\
-         'snowmelt COMMAND --help' tells more of a command.\n"
+         Run 'snowmelt COMMAND --help' for the help of a command.\n"
     );
     command
         .help_template(template)

@@ -1,4 +1,4 @@
-//! Mounting.
+//! `mount` and `unmount`.
 
 use std::path::PathBuf;
 
@@ -11,14 +11,14 @@ pub enum MountCommand {
     Unmount(UnmountArgs),
 }
 
-/// Mount a filesystem or a snapshot, or list what is mounted
+/// Mount a filesystem or snapshot, or list mounts
 ///
-/// A process stays in the background as long as anything of the pool is mounted; unmount, or umount(8), ends it. Without a
-/// directory a filesystem is mounted where its mountpoint property says. Snapshots also show below .zfs/snapshot of
-/// every mounted filesystem. Needs FUSE; users other than root need fusermount3.
+/// Without a directory, a filesystem is mounted at its mountpoint property. Its snapshots are in .zfs/snapshot. A
+/// process runs in the background while anything of the pool is mounted; 'unmount' or umount(8) ends it. Needs FUSE;
+/// users other than root also need fusermount3.
 ///
-/// A file that holds a stream is mounted like the newest snapshot in it, for reading, with the others below .zfs/snapshot. It is
-/// indexed once, and no pool is needed.
+/// A stream file can be mounted read-only, without a pool. The mount shows its newest snapshot, and the others in
+/// .zfs/snapshot. The file is indexed at the first mount.
 #[derive(Debug, Clone, Default, Args)]
 #[command(args_override_self = true)]
 #[command(
@@ -30,90 +30,90 @@ pub struct MountArgs {
     /// Mount every filesystem whose canmount and mountpoint properties allow it
     #[arg(short = 'a')]
     pub all: bool,
-    /// Options for this time, separated by commas: ro, rw, atime, noatime, relatime, dev, nodev, exec, noexec, suid,
-    /// nosuid, xattr, noxattr, allow_other
+    /// Mount options for this mount, separated by commas: ro, rw, atime, noatime, relatime, dev, nodev, exec, noexec,
+    /// suid, nosuid, xattr, noxattr, allow_other
     #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
     pub options: Vec<String>,
     #[command(flatten)]
     pub privileges: MountPrivilegeArgs,
-    /// Stay in the foreground until it is unmounted; an interrupt unmounts
+    /// Stay in the foreground until the filesystem is unmounted. An interrupt (Ctrl-C) unmounts it
     #[arg(long)]
     pub foreground: bool,
-    /// Of a stream file: mount this dataset of it, by its name below the topmost one, or this snapshot ('home/user',
+    /// Dataset or snapshot of a stream file to mount, with its name relative to the topmost dataset ('home/user',
     /// '@monday', 'home@monday')
     #[arg(long = "dataset", value_name = "NAME")]
     pub member: Option<String>,
-    /// Also on a directory that is not empty, although the property overlay is off
+    /// Mount on a directory that is not empty, even if the property overlay is off
     #[arg(short = 'O')]
     pub overlay: bool,
-    /// Accepted as zfs(8) has it
+    /// Accepted for compatibility with zfs(8)
     #[arg(short = 'f')]
     pub force: bool,
-    /// Say what is mounted
+    /// Print what is mounted
     #[arg(short = 'v')]
     pub verbose: bool,
-    /// Pass over options that are not known
+    /// Ignore unknown options
     #[arg(long, hide = true)]
     pub sloppy: bool,
-    /// Only what mount(8) of ZFS mounts: `legacy` filesystems, and those with `-o zfsutil`
+    /// Mount only what mount(8) of ZFS mounts: `legacy` filesystems, and those with `-o zfsutil`
     #[arg(long, hide = true)]
     pub only_legacy: bool,
-    /// Do all but mount
+    /// Do everything except the mount itself
     #[arg(long, hide = true)]
     pub fake: bool,
-    /// With -a: only these filesystems
+    /// With -a: mount only these filesystems
     #[arg(long, hide = true, value_name = "NAME", action = ArgAction::Append)]
     pub each: Vec<String>,
-    /// With -a: only this filesystem and those below it
+    /// With -a: mount only this filesystem and its descendants
     #[arg(long, hide = true, value_name = "NAME")]
     pub below: Option<String>,
-    /// Also by an owner that would otherwise end with its command
+    /// Also mount in an owner that would otherwise end with its command
     #[arg(long, hide = true)]
     pub anyway: bool,
-    /// This is the process that stays in the background; its standard output says when everything is mounted
+    /// Run as the background process, which reports on standard output when everything is mounted
     #[arg(long, hide = true)]
     pub detached: bool,
-    /// Print what is mounted as JSON
+    /// Print the list of mounts as JSON
     #[arg(short = 'j', long, conflicts_with_all = ["all", "dataset"])]
     pub json: bool,
-    /// What to mount: a dataset, or a file that holds a stream
+    /// Filesystem, snapshot or stream file to mount
     #[arg(value_name = "DATASET|FILE")]
     pub dataset: Option<String>,
-    /// Where
+    /// Directory to mount on. Default: the mountpoint property
     #[arg(value_name = "DIRECTORY")]
     pub directory: Option<PathBuf>,
 }
 
-// As `PrivilegeArgs`, for what is there and not copied.
+// Like `PrivilegeArgs`, but for mounts instead of copies. (A doc comment would become the help of the command.)
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct MountPrivilegeArgs {
-    /// Setuid and setgid bits and file capabilities count, as with -o suid: for data that you trust
+    /// Honor setuid and setgid bits and file capabilities, like -o suid. Use only for trusted data
     #[arg(long)]
     pub setuid: bool,
-    /// Device nodes lead to devices, as with -o dev: for data that you trust
+    /// Allow access to devices through device nodes, like -o dev. Use only for trusted data
     #[arg(long)]
     pub devices: bool,
 }
 
-/// Unmount a filesystem or a snapshot
+/// Unmount a filesystem or snapshot
 ///
-/// Returns when everything that was written is in the pool.
+/// Returns when all data is written to the pool.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(
     override_usage = "snowmelt unmount [-f] -a [pool]\n       snowmelt unmount [-f] <filesystem|snapshot|directory>"
 )]
 pub struct UnmountArgs {
-    /// Unmount everything, or everything of a pool
+    /// Unmount all filesystems, or all of a pool
     #[arg(short = 'a')]
     pub all: bool,
-    /// Unmount although it is in use: it is gone at once for all who do not use it yet
+    /// Unmount even if the filesystem is in use. It disappears at once, except for processes that already use it
     #[arg(short = 'f')]
     pub force: bool,
-    /// Accepted as zfs(8) has it; no keys are kept
+    /// Accepted for compatibility with zfs(8); has no effect, because no keys are loaded
     #[arg(short = 'u')]
     pub unload_key: bool,
-    /// What to unmount
+    /// Filesystem, snapshot or directory to unmount
     #[arg(value_name = "DATASET|DIRECTORY", required_unless_present = "all")]
     pub target: Option<String>,
 }

@@ -1,4 +1,5 @@
-//! The grammars of `zfs`, `zpool` and `zstream`. They are made of the verbs of `snowmelt`; only the names differ.
+//! The grammars of `zfs`, `zpool` and `zstream`. They consist of the verbs of `snowmelt`, under the names that ZFS
+//! uses.
 
 use std::ffi::OsString;
 
@@ -89,7 +90,7 @@ impl ZstreamCommand {
     }
 }
 
-/// Print the version of ZFS that is stood in for, and of what does
+/// Print the emulated version of ZFS, and the version of snowmelt
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt version [-j]")]
@@ -99,7 +100,7 @@ pub struct VersionArgs {
     pub json: bool,
 }
 
-/// Print which versions there are; nothing has to be upgraded here
+/// Print the versions of pools and filesystems; there is never anything to upgrade
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(
@@ -109,21 +110,21 @@ pub struct UpgradeArgs {
     /// Print all versions
     #[arg(short = 'v')]
     pub verbose: bool,
-    /// Everything
+    /// Apply to all
     #[arg(short = 'a')]
     pub all: bool,
-    /// Also what is below
+    /// Apply to descendants too
     #[arg(short = 'r')]
     pub recursive: bool,
-    /// Only up to this version
+    /// Upgrade only to this version
     #[arg(short = 'V', value_name = "VERSION")]
     pub version: Option<String>,
-    /// These
+    /// Pools or datasets
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
 }
 
-/// The grammar of a shim, with usage texts that name its verbs as it does.
+/// The grammar of a shim.
 pub fn grammar(program: Program) -> clap::Command {
     match program {
         Program::Zpool => ZpoolCli::command(),
@@ -135,7 +136,7 @@ pub fn grammar(program: Program) -> clap::Command {
 /// Parses the words after the name of `zfs`, `zpool` or `zstream`.
 ///
 /// # Errors
-/// As clap has it.
+/// Those of clap.
 pub fn parse(program: Program, grammar: &mut clap::Command, words: &[OsString]) -> clap::error::Result<Cli> {
     let argv = std::iter::once(OsString::from(program.name())).chain(words.iter().cloned());
     let matches = grammar.try_get_matches_from_mut(argv)?;
@@ -168,7 +169,7 @@ pub fn parse(program: Program, grammar: &mut clap::Command, words: &[OsString]) 
     })
 }
 
-/// Verbs of zfs(8) that are not here, and how they are used there: tools probe for some of them by their usage.
+/// Verbs of zfs(8) that snowmelt does not have, with their usage in ZFS. Tools probe for some of them by their usage.
 const ZFS_MISSING: [(&str, &str); 20] = [
     ("allow", "allow <filesystem|volume>"),
     (
@@ -216,7 +217,7 @@ const ZPOOL_MISSING: [(&str, &str); 13] = [
 const ZSTREAM_MISSING: [(&str, &str); 2] =
     [("raw", "raw [-v] [-b <blocks>] [-g <guid>] <image|device>"), ("help", "help [<topic>]")];
 
-/// The usage of a verb that ZFS has and this does not.
+/// The usage of a verb that ZFS has and snowmelt does not.
 pub fn missing_verb(program: Program, verb: &str) -> Option<&'static str> {
     let table: &[_] = match program {
         Program::Snowmelt => &[],

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// Take, prune and replicate snapshots by rules
+/// Take, prune and replicate snapshots on a schedule
 ///
-/// The rules are in a file (docs/policy.md). 'snowmelt serve' follows them all the time; 'run-once' does once what is due, for
-/// a timer. The --monitor options print one line for Nagios, and exit with 0 (OK), 1 (warning), 2 (critical) or 3.
+/// The policy is a file (docs/policy.md). 'snowmelt serve' follows it all the time. 'run-once' does once what is due,
+/// and can be run from a timer. The --monitor options print one line for Nagios, and exit with 0 (OK), 1 (warning), 2
+/// (critical) or 3 (unknown).
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = false)]
 #[command(override_usage = "snowmelt policy check|plan|status [--config file] [-j]\n       \
@@ -16,8 +17,8 @@ use clap::{Args, Subcommand};
 pub struct PolicyArgs {
     #[command(subcommand)]
     pub command: Option<PolicyCommand>,
-    /// The policy: TOML, or a sanoid.conf. Without it /etc/snowmelt/policy.toml for root, and
-    /// ~/.config/snowmelt/policy.toml for others
+    /// Policy file: TOML, or a sanoid.conf. Default: /etc/snowmelt/policy.toml for root, and
+    /// ~/.config/snowmelt/policy.toml for other users
     #[arg(long, value_name = "FILE", global = true)]
     pub config: Option<PathBuf>,
     /// Print one JSON object
@@ -30,35 +31,35 @@ pub struct PolicyArgs {
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 pub struct MonitorArgs {
-    /// Tell Nagios whether the newest snapshots are new enough
+    /// Report to Nagios whether the newest snapshots are recent enough
     #[arg(long)]
     pub monitor_snapshots: bool,
-    /// Tell Nagios whether pools are well
+    /// Report to Nagios whether pools are healthy
     #[arg(long)]
     pub monitor_health: bool,
-    /// Tell Nagios whether pools have room
+    /// Report to Nagios whether pools have free space
     #[arg(long)]
     pub monitor_capacity: bool,
-    /// Tell Nagios whether copies are up to date
+    /// Report to Nagios whether copies are up to date
     #[arg(long)]
     pub monitor_replication: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {
-    /// Read the policy, and show what holds for each dataset
+    /// Check the policy, and show the settings of each dataset
     Check,
-    /// Show what would be done now, and why
+    /// Show what is due now, and why
     Plan,
     /// Do what is due
     RunOnce(PolicyRunArgs),
-    /// Show what there is of each period, when the next is due, and how far behind copies are
+    /// Show the snapshots of each period, when the next one is due, and the lag of copies
     Status,
 }
 
 #[derive(Debug, Args)]
 pub struct PolicyRunArgs {
-    /// Say only what fails
+    /// Print only errors
     #[arg(short = 'q', long)]
     pub quiet: bool,
 }

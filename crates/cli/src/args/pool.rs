@@ -47,10 +47,10 @@ pub enum PoolCommand {
 
 /// Create a pool
 ///
-/// The pool is kept in VDEV: a directory (made if need be), a block device, a file, or an object store (s3://BUCKET/PREFIX,
-/// gs://BUCKET/PREFIX, az://CONTAINER/PREFIX). A path that does not exist yet
-/// becomes a file if --size is given or its name ends in .img or .pool, else a directory. Without VDEV the pool is made in
-/// $XDG_DATA_HOME/snowmelt/POOL. With 'mirror' before them, two or more VDEVs all hold everything, so that one can fail.
+/// VDEV is a directory, a block device, a file, or an object store (s3://BUCKET/PREFIX, gs://BUCKET/PREFIX,
+/// az://CONTAINER/PREFIX). A directory or file is created if it does not exist: a file if --size is given or the name
+/// ends in .img or .pool, else a directory. Without VDEV, the pool is created in $XDG_DATA_HOME/snowmelt/POOL.
+/// 'mirror' before two or more VDEVs creates a mirror: each VDEV holds all data.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(
@@ -59,10 +59,10 @@ pub enum PoolCommand {
     <pool> [vdev | mirror vdev vdev ...]"
 )]
 pub struct PoolCreateArgs {
-    /// Use VDEV even if it holds something
+    /// Use VDEV even if it already holds data
     #[arg(short)]
     pub force: bool,
-    /// Only say what would be done
+    /// Create nothing (dry run), and print what would be created
     #[arg(short = 'n')]
     pub dry_run: bool,
     /// With -n: print JSON
@@ -71,7 +71,7 @@ pub struct PoolCreateArgs {
     /// Disable all features that are not named by -o feature@NAME=enabled
     #[arg(short = 'd')]
     pub no_features: bool,
-    /// Set a property of the pool (comment, parity)
+    /// Set a property of the pool, such as comment or parity
     #[arg(short = 'o', value_name = "PROPERTY=VALUE", action = ArgAction::Append)]
     pub pool_properties: Vec<String>,
     /// Set a property of the pool's root filesystem
@@ -80,23 +80,24 @@ pub struct PoolCreateArgs {
     /// Mountpoint of the root filesystem
     #[arg(short = 'm', value_name = "PATH")]
     pub mountpoint: Option<String>,
-    /// Size of the file to make, such as 20G
+    /// Size of the file to create, such as 20G
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
-    /// Encrypt all that is stored, with xchacha20-poly1305 (the default) or aes-256-gcm-siv. The key is derived of a passphrase that is asked
-    /// for, unless --key-file or --key-command is given. Without it everything is lost
+    /// Encrypt all data, with xchacha20-poly1305 (default) or aes-256-gcm-siv. Asks for a passphrase, unless
+    /// --key-file or --key-command is given. If the key is lost, all data is lost
     #[arg(long, value_name = "SUITE", num_args = 0..=1, require_equals = true, default_missing_value = "xchacha20-poly1305")]
     pub encrypt: Option<String>,
     #[command(flatten)]
     pub key: KeyArgs,
-    /// Form of the key: raw (32 bytes), hex (64 digits) or passphrase
+    /// Format of the key: raw (32 bytes), hex (64 digits) or passphrase
     #[arg(long, value_name = "FORMAT")]
     pub key_format: Option<String>,
     #[command(flatten)]
     pub cache: CacheArgs,
     /// Name of the pool
     pub pool: String,
-    /// Directory, file, block device or address in an object store; or 'mirror' and several directories, files or devices
+    /// Directory, file, block device or address in an object store; or 'mirror' and two or more directories, files or
+    /// devices
     #[arg(value_name = "VDEV")]
     pub vdevs: Vec<PathBuf>,
 }
@@ -106,28 +107,28 @@ pub struct PoolCreateArgs {
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt pool list [-Hpvj] [-o property[,...]] [pool] ...")]
 pub struct PoolListArgs {
-    /// No header, one tab between columns
+    /// Print no header, and a tab between columns
     #[arg(short = 'H')]
     pub scripted: bool,
-    /// Exact numbers
+    /// Print exact numbers instead of rounded ones such as 1.5G
     #[arg(short = 'p')]
     pub parsable: bool,
-    /// Also list the vdev of each pool
+    /// List the vdevs of each pool too
     #[arg(short = 'v')]
     pub verbose: bool,
-    /// Print full paths of vdevs (always done)
+    /// Print full paths of vdevs (always on)
     #[arg(short = 'P', hide = true)]
     pub paths: bool,
     /// Print JSON
     #[arg(short = 'j', long)]
     pub json: bool,
-    /// Numbers in JSON as numbers
+    /// With -j: print numbers as JSON numbers instead of strings
     #[arg(long, requires = "json")]
     pub json_int: bool,
-    /// Columns, separated by commas
+    /// Columns to print, separated by commas
     #[arg(short = 'o', value_name = "COLUMNS")]
     pub columns: Option<String>,
-    /// Only these pools
+    /// Pools to show; all by default
     pub pools: Vec<String>,
 }
 
@@ -138,108 +139,108 @@ pub struct PoolListArgs {
     override_usage = "snowmelt pool get [-Hpj] [-o \"all\" | field[,...]] <\"all\" | property[,...]> [pool] ..."
 )]
 pub struct PoolGetArgs {
-    /// No header, one tab between columns
+    /// Print no header, and a tab between columns
     #[arg(short = 'H')]
     pub scripted: bool,
-    /// Exact numbers
+    /// Print exact numbers instead of rounded ones such as 1.5G
     #[arg(short = 'p')]
     pub parsable: bool,
     /// Print JSON
     #[arg(short = 'j', long)]
     pub json: bool,
-    /// Numbers in JSON as numbers
+    /// With -j: print numbers as JSON numbers instead of strings
     #[arg(long, requires = "json")]
     pub json_int: bool,
-    /// Columns, separated by commas: name, property, value, source, all
+    /// Columns to print, separated by commas: name, property, value, source, all
     #[arg(short = 'o', value_name = "FIELDS")]
     pub columns: Option<String>,
-    /// Properties, separated by commas, or 'all'
+    /// Properties to show, separated by commas, or 'all'
     #[arg(value_name = "PROPERTY")]
     pub properties: String,
-    /// Only of these pools
+    /// Pools to show; all by default
     pub pools: Vec<String>,
 }
 
-/// Show the state of pools and their vdevs
+/// Show the health of pools and their vdevs
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt pool status [-pvxj] [pool] ...")]
 pub struct PoolStatusArgs {
-    /// Exact numbers
+    /// Print exact numbers instead of rounded ones such as 1.5G
     #[arg(short = 'p')]
     pub parsable: bool,
-    /// Name what is damaged
+    /// List damaged files and objects
     #[arg(short = 'v')]
     pub verbose: bool,
-    /// Only pools that are not well
+    /// Show only pools with problems
     #[arg(short = 'x')]
     pub unhealthy: bool,
-    /// Print full paths of vdevs (always done)
+    /// Print full paths of vdevs (always on)
     #[arg(short = 'P', hide = true)]
     pub paths: bool,
     /// Print JSON
     #[arg(short = 'j', long)]
     pub json: bool,
-    /// Only these pools
+    /// Pools to show; all by default
     pub pools: Vec<String>,
 }
 
-/// Forget where a pool is, so that it can be moved
+/// Remove pools from the list of pools, so that they can be moved
 ///
-/// Waits until no other process uses the pool and leaves its data as they are. A pool that is gone for good is forgotten, so
-/// that it is no longer shown as UNAVAIL.
+/// Waits until no other process uses the pool. The data of the pool does not change. A pool that no longer exists is
+/// forgotten, so that it is no longer shown as UNAVAIL.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt pool export [-af] [pool] ...")]
 pub struct PoolExportArgs {
-    /// All pools
+    /// Apply to all pools
     #[arg(short)]
     pub all: bool,
-    /// As zpool, when it unmounts by itself: also what is in use
+    /// Unmount filesystems even if they are in use. Only has an effect with automatic mounting, under the name zpool
     #[arg(short)]
     pub force: bool,
-    /// The pools
+    /// Names of the pools
     #[arg(required_unless_present = "all")]
     pub pools: Vec<String>,
 }
 
-/// Find pools and remember where they are
+/// Find pools and add them to the list of pools
 ///
-/// Without a pool or path, the pools that could be imported are listed. A path to a pool, or its address in an object store,
-/// imports it.
+/// Without a pool, lists the pools that can be imported. A pool is given by its name, guid, path, or address in an
+/// object store.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt pool import [-j] [-d dir|device] ...\n       \
     snowmelt pool import [-j] [-d dir|device] ... [-f] [-o readonly=on] [-F [-nX] | -T txg] <-a | pool|guid|path|url [newname]>")]
 pub struct PoolImportArgs {
-    /// Look here: a pool, or a directory of pools
+    /// Search at PATH: a pool, or a directory of pools. Can be given more than once
     #[arg(short = 'd', value_name = "PATH", action = ArgAction::Append)]
     pub search: Vec<PathBuf>,
-    /// All pools found
+    /// Import all pools that are found
     #[arg(short)]
     pub all: bool,
-    /// Take a pool in an object store from the machine that wrote to it last; whoever owns it there stops
+    /// Import a pool in an object store that another machine wrote to last. Its owner on that machine stops
     #[arg(short)]
     pub force: bool,
-    /// readonly=on: only read the pool here; in an object store, follow what another machine writes
+    /// readonly=on imports the pool read-only. In an object store, it then follows what another machine writes
     #[arg(short = 'o', value_name = "PROPERTY=VALUE", action = ArgAction::Append)]
     pub properties: Vec<String>,
-    /// As zpool, when it mounts by itself: mount nothing
+    /// Mount no filesystems. Only has an effect with automatic mounting, under the name zpool
     #[arg(short = 'N')]
     pub no_mount: bool,
-    /// If the newest txg cannot be read, go back to one that can: what came after it is lost
+    /// If the newest txg cannot be read, rewind to an older one. All later changes are lost
     #[arg(short = 'F')]
     pub rewind: bool,
-    /// With -F: tell whether that would do, and change nothing
+    /// With -F: change nothing (dry run), and print whether the pool can be rewound
     #[arg(short = 'n', requires = "rewind")]
     pub dry_run: bool,
-    /// With -F: go back as far as there is anything whole
+    /// With -F: rewind as far as necessary to find an intact txg
     #[arg(short = 'X', requires = "rewind")]
     pub extreme: bool,
-    /// Go back to this txg, whatever can be read
+    /// Rewind to this txg, even if newer ones can be read
     #[arg(short = 'T', value_name = "TXG", requires = "pool")]
     pub txg: Option<u64>,
-    /// Take the pool that is there now, though another one is known at its place
+    /// Accept the pool, even if a different pool is known at this place
     #[arg(long, requires = "pool")]
     pub accept_new: bool,
     #[command(flatten)]
@@ -249,9 +250,9 @@ pub struct PoolImportArgs {
     /// Print JSON
     #[arg(short = 'j', long)]
     pub json: bool,
-    /// Name, guid or path of the pool
+    /// Name, guid, path or address of the pool
     pub pool: Option<String>,
-    /// Its name from now on
+    /// New name of the pool
     pub new_name: Option<String>,
 }
 
@@ -260,10 +261,10 @@ pub struct PoolImportArgs {
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt pool destroy [-f] <pool>")]
 pub struct PoolDestroyArgs {
-    /// As zpool, when it unmounts by itself: also what is in use
+    /// Unmount filesystems even if they are in use. Only has an effect with automatic mounting, under the name zpool
     #[arg(short)]
     pub force: bool,
-    /// The pool
+    /// Name of the pool
     pub pool: String,
 }
 
@@ -272,40 +273,41 @@ pub struct PoolDestroyArgs {
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt pool history [-ilj] [pool] ...")]
 pub struct PoolHistoryArgs {
-    /// Also show internal events
+    /// Show internal events too
     #[arg(short)]
     pub internal: bool,
-    /// Also show user, host and process
+    /// Show user, host and process too
     #[arg(short)]
     pub long: bool,
     /// Print JSON
     #[arg(short = 'j', long)]
     pub json: bool,
-    /// Only these pools
+    /// Pools to show; all by default
     pub pools: Vec<String>,
 }
 
 /// Show how full the segments of pools are
 ///
-/// A pool is written in segments, and what was deleted comes back when nothing in a segment is alive. SIZE is what the segments take, ALLOC
-/// what of that is alive, DEAD the rest, which 'pool trim' can give back where at most three quarters are alive.
+/// A pool is written in segments. The space of deleted data becomes free when its whole segment is unused. SIZE is
+/// the size of the segments, ALLOC the part in use, and DEAD the rest. 'pool trim' frees the DEAD part of segments of
+/// which at most three quarters are in use.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt pool segments [-Hpvj] [pool] ...")]
 pub struct PoolSegmentsArgs {
-    /// No header, one tab between columns
+    /// Print no header, and a tab between columns
     #[arg(short = 'H')]
     pub scripted: bool,
-    /// Exact numbers
+    /// Print exact numbers instead of rounded ones such as 1.5G
     #[arg(short = 'p')]
     pub parsable: bool,
-    /// A line for each segment
+    /// Print a line for each segment
     #[arg(short = 'v')]
     pub verbose: bool,
-    /// Print JSON, of each segment
+    /// Print JSON, with each segment
     #[arg(short = 'j', long)]
     pub json: bool,
-    /// Only these pools
+    /// Pools to show; all by default
     pub pools: Vec<String>,
 }
 
@@ -339,17 +341,18 @@ pub struct PoolIostatArgs {
 
 /// Give back the space of what was deleted
 ///
-/// Space of what was deleted comes back by itself where whole segments are dead, and from between what is still there when the
-/// pool is full. This does the latter now: what is alive is moved out of segments that are mostly dead. Then the device, or the
-/// filesystem that the pool's file is on, is told of all that is free, which it is not by itself with autotrim=off.
+/// The space of deleted data becomes free by itself when a whole segment is unused, and the rest of it when the pool
+/// is full. This command frees it now: it moves the blocks in use out of segments that are mostly unused. Then it
+/// reports all free space to the device, or to the filesystem of the pool's file. With autotrim=off nothing else
+/// does.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt pool trim [-vwj] <pool>")]
 pub struct PoolTrimArgs {
-    /// Tell what was moved and what came of it
+    /// Print how much was moved and how much was freed
     #[arg(short)]
     pub verbose: bool,
-    /// Wait until it is done (always done)
+    /// Wait until it is done (always on)
     #[arg(short, hide = true)]
     pub wait: bool,
     /// Print JSON
@@ -359,75 +362,75 @@ pub struct PoolTrimArgs {
     pub pool: String,
 }
 
-/// Read everything that is stored, and verify it
+/// Read and verify all data of a pool
 ///
-/// Every block of every dataset and snapshot is read once and verified, beside whatever else goes on. What is damaged is named by 'pool status
-/// -v'. Without options the scrub is begun, or gone on with where it was, in the background; it keeps its place if it is
-/// interrupted.
+/// Reads and verifies every block of every dataset and snapshot once, while the pool stays in use. 'pool status -v'
+/// lists the damage. Without options, a scrub is started in the background, or an interrupted or paused one is
+/// resumed.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt pool scrub [-s | -p] [-w [-j]] [--rate RATE] <-a | pool ...>")]
 pub struct PoolScrubArgs {
-    /// Give up the scrub that is under way
+    /// Stop the scrub that is running
     #[arg(short)]
     pub stop: bool,
-    /// Pause it; it goes on where it was when it is begun again
+    /// Pause the scrub. The next 'pool scrub' resumes it
     #[arg(short)]
     pub pause: bool,
-    /// Stay until it is done
+    /// Wait until the scrub is done
     #[arg(short)]
     pub wait: bool,
-    /// All pools
+    /// Apply to all pools
     #[arg(short)]
     pub all: bool,
-    /// Read no more than this in a second, such as 50M
+    /// Limit the reads, in bytes per second, such as 50M
     #[arg(long, value_name = "RATE")]
     pub rate: Option<String>,
-    /// With -w: print the outcome as JSON
+    /// With -w: print the result as JSON
     #[arg(short = 'j', long, requires = "wait")]
     pub json: bool,
-    /// This is the process that stays in the background; its standard output says when the scrub has begun
+    /// Run as the background process, which reports on standard output when the scrub has begun
     #[arg(long, hide = true)]
     pub detached: bool,
-    /// The pools
+    /// Names of the pools
     pub pools: Vec<String>,
 }
 
-/// Forget which blocks were found damaged, and how often
+/// Clear the error counts and the list of damaged blocks
 ///
-/// What is still damaged is found again when it is read.
+/// Blocks that are still damaged are found again when they are read.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt pool clear <pool>")]
 pub struct PoolClearArgs {
-    /// The pool
+    /// Name of the pool
     pub pool: String,
-    /// Accepted as zpool(8) has it, if it is of the pool
+    /// Accepted for compatibility with zpool(8), if the device belongs to the pool
     #[arg(hide = true)]
     pub device: Option<String>,
 }
 
 /// Set a property of a pool
 ///
-/// That is its comment, or its parity: 'parity=5%' has whatever is written from then on covered with so much parity, from
-/// which it is mended when it goes bad. Other properties that ZFS has are taken as far as they ask for nothing else than what
-/// is the case.
+/// The properties are comment, parity, autotrim, deadman and cachesize. With 'parity=5%', all data written from then
+/// on gets that much parity, from which damaged blocks are repaired. Other properties of ZFS are accepted only with
+/// the value that applies anyway.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt pool set <property=value> <pool>")]
 pub struct PoolSetArgs {
-    /// The property and its value
+    /// Property and its new value
     #[arg(value_name = "PROPERTY=VALUE")]
     pub property: String,
-    /// The pool
+    /// Name of the pool
     pub pool: String,
 }
 
 /// Change the key of an encrypted pool
 ///
-/// The new one is a passphrase that is asked for, unless --key-file or --key-command is given. What is stored stays as it is: it is encrypted with a key
-/// of the pool's own, which is wrapped anew. Whoever has the old key and an old copy of the pool's store can still read
-/// what is in both.
+/// Asks for a new passphrase, unless --key-file or --key-command is given. The stored data does not change: the pool
+/// has a key of its own, and only this key is encrypted again. Someone with the old key and an old copy of the pool's
+/// store can still read the data that is in both.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(
@@ -436,34 +439,35 @@ pub struct PoolSetArgs {
 pub struct PoolChangeKeyArgs {
     #[command(flatten)]
     pub key: KeyArgs,
-    /// Form of the key: raw (32 bytes), hex (64 digits) or passphrase
+    /// Format of the key: raw (32 bytes), hex (64 digits) or passphrase
     #[arg(long, value_name = "FORMAT")]
     pub key_format: Option<String>,
-    /// The pool
+    /// Name of the pool
     pub pool: String,
 }
 
 // The cache of a pool in an object store.
 #[derive(Debug, Args)]
 pub struct CacheArgs {
-    /// Keep what is read of a pool in an object store in this directory of this machine, which remembers it; 'none': nowhere
+    /// Cache the data of a pool in an object store in this local directory; 'none' for no cache. The setting is
+    /// remembered on this machine
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
-    /// At most so much of it, such as 50G; 10G unless told otherwise
+    /// Maximum size of the cache, such as 50G. Default: 10G
     #[arg(long, value_name = "SIZE", requires = "cache")]
     pub cache_size: Option<String>,
 }
 
-// Where the key of an encrypted pool comes from. (A comment that documents would become that of the verbs.)
+// Where the key of an encrypted pool comes from. (A doc comment would become the help of the verbs.)
 #[derive(Debug, Args)]
 pub struct KeyArgs {
-    /// The key is in this file
+    /// Read the key from this file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["key_command", "key_prompt"])]
     pub key_file: Option<PathBuf>,
-    /// The key is what this command of the shell prints; only this machine remembers which
+    /// Run this shell command, which prints the key. The command is remembered only on this machine
     #[arg(long, value_name = "COMMAND", conflicts_with = "key_prompt")]
     pub key_command: Option<String>,
-    /// The key is asked for at the terminal
+    /// Ask for the key on the terminal
     #[arg(long)]
     pub key_prompt: bool,
 }
@@ -479,13 +483,13 @@ impl KeyArgs {
     }
 }
 
-/// Put on disk what was written so far
+/// Write all pending changes to disk
 ///
-/// Without a name, of all pools.
+/// Without a name, it does so for all pools.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt pool sync [pool] ...")]
 pub struct PoolSyncArgs {
-    /// Pools
+    /// Names of the pools; all by default
     pub pools: Vec<String>,
 }

@@ -4,120 +4,121 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 
-// How a device becomes a member of a mirror. (Were this documentation, it would be that of the commands.)
+// How a device becomes a member of a mirror. (A doc comment would become the help of the commands.)
 #[derive(Debug, Args)]
 pub struct NewMemberArgs {
-    /// Use NEW-DEVICE even if it holds something
+    /// Use NEW-DEVICE even if it already holds data
     #[arg(short)]
     pub force: bool,
-    /// Wait until everything is copied
+    /// Wait until the resilver is done
     #[arg(short)]
     pub wait: bool,
-    /// Accepted as zpool(8) has it
+    /// Accepted for compatibility with zpool(8)
     #[arg(short, hide = true)]
     pub sequential: bool,
-    /// Accepted as zpool(8) has it
+    /// Accepted for compatibility with zpool(8)
     #[arg(short = 'o', value_name = "PROPERTY=VALUE", action = ArgAction::Append, hide = true)]
     pub pool_properties: Vec<String>,
-    /// Size of the file to make, such as 20G
+    /// Size of the file to create, such as 20G
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
 }
 
-/// Give a pool one more copy of everything
+/// Add a member to a mirror
 ///
-/// NEW-DEVICE becomes a member of the mirror that DEVICE is a member of. If the pool is on DEVICE alone, it becomes a mirror; nobody may be
-/// using it at that moment. What the pool holds is copied in the background (a resilver).
+/// NEW-DEVICE becomes a member of the mirror that DEVICE belongs to. If DEVICE is the only device of the pool, the
+/// pool becomes a mirror. At that moment no other process may use the pool. The data is copied to NEW-DEVICE in the
+/// background (resilver).
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt pool attach [-fw] [--size SIZE] <pool> <device> <new-device>")]
 pub struct PoolAttachArgs {
     #[command(flatten)]
     pub new: NewMemberArgs,
-    /// The pool
+    /// Name of the pool
     pub pool: String,
-    /// A device of it
+    /// Device of the pool
     pub device: PathBuf,
-    /// The one to add
+    /// Device to add
     pub new_device: PathBuf,
 }
 
-/// Take a member away from a mirror
+/// Remove a member from a mirror
 ///
-/// Its label is wiped. The last one that has everything cannot be taken away.
+/// Its label is erased. The last member that has all data cannot be removed.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt pool detach <pool> <device>")]
 pub struct PoolDetachArgs {
-    /// The pool
+    /// Name of the pool
     pub pool: String,
-    /// The member
+    /// Member to remove
     pub device: PathBuf,
 }
 
-/// Put another device in the place of one
+/// Replace a device
 ///
-/// What the pool holds is copied to NEW-DEVICE in the background; then DEVICE is taken away. Without NEW-DEVICE, what is now where DEVICE was is
-/// taken for a new one.
+/// The data is copied to NEW-DEVICE in the background (resilver). Then DEVICE is removed. Without NEW-DEVICE, a new
+/// device at the same path is used.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt pool replace [-fw] [--size SIZE] <pool> <device> [new-device]")]
 pub struct PoolReplaceArgs {
     #[command(flatten)]
     pub new: NewMemberArgs,
-    /// The pool
+    /// Name of the pool
     pub pool: String,
-    /// The member that goes
+    /// Member to replace
     pub device: PathBuf,
-    /// The one that comes
+    /// New device
     pub new_device: Option<PathBuf>,
 }
 
-/// Bring members of a mirror back
+/// Bring members of a mirror online
 ///
-/// What they missed is copied to them in the background.
+/// Data that they missed is copied to them in the background (resilver).
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt pool online [-e] <pool> <device> ...")]
 pub struct PoolOnlineArgs {
-    /// Accepted as zpool(8) has it; members do not grow
+    /// Accepted for compatibility with zpool(8); has no effect, because members do not grow
     #[arg(short, hide = true)]
     pub expand: bool,
-    /// The pool
+    /// Name of the pool
     pub pool: String,
-    /// The members
+    /// Members of the mirror
     #[arg(required = true)]
     pub devices: Vec<PathBuf>,
 }
 
-/// Write no more to members of a mirror
+/// Take members of a mirror offline
 ///
-/// They stay offline until 'pool online', or until they are replaced.
+/// They are not used until 'pool online', or until they are replaced.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt pool offline <pool> <device> ...")]
 pub struct PoolOfflineArgs {
-    /// The pool
+    /// Name of the pool
     pub pool: String,
-    /// The members
+    /// Members of the mirror
     #[arg(required = true)]
     pub devices: Vec<PathBuf>,
 }
 
-/// Copy to members of mirrors what they lack
+/// Copy missing data to members of mirrors
 ///
-/// Without -w in the background. It goes on where it was if it was interrupted.
+/// Runs in the background, unless -w is given. An interrupted resilver is resumed.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt pool resilver [-w] <pool> ...")]
 pub struct PoolResilverArgs {
-    /// Stay until it is done
+    /// Wait until the resilver is done
     #[arg(short)]
     pub wait: bool,
-    /// This is the process that stays in the background; its standard output says when it has begun
+    /// Run as the background process, which reports on standard output when the resilver has begun
     #[arg(long, hide = true)]
     pub detached: bool,
-    /// The pools
+    /// Names of the pools
     #[arg(required = true)]
     pub pools: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Servers.
+//! `serve` and its subcommands.
 
 use std::path::PathBuf;
 
@@ -6,23 +6,23 @@ use clap::{ArgAction, Args, Subcommand, ValueEnum};
 
 use super::PrivilegeArgs;
 
-/// Run the policy, or serve what a pool holds to others
+/// Run the policy daemon, or serve volumes, files or a pool
 ///
-/// Without a subcommand this is the daemon of 'snowmelt policy': it takes snapshots, prunes and replicates when that is due,
-/// until it is interrupted. SIGHUP makes it read the configuration again.
+/// Without a subcommand, this is the daemon of 'snowmelt policy'. It takes, prunes and replicates snapshots when they
+/// are due, until it is interrupted. On SIGHUP it reads the configuration again.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct ServeArgs {
     #[command(subcommand)]
     pub command: Option<ServeCommand>,
-    /// The policy: TOML, or a sanoid.conf. Without it /etc/snowmelt/policy.toml for root, and
-    /// ~/.config/snowmelt/policy.toml for others
+    /// Policy file: TOML, or a sanoid.conf. Default: /etc/snowmelt/policy.toml for root, and
+    /// ~/.config/snowmelt/policy.toml for other users
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Write warnings and errors only
+    /// Log only warnings and errors
     #[arg(short = 'q', long, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Write also when what is looked at next, and which jobs begin
+    /// Log also the time of the next check, and the start of jobs
     #[arg(short = 'v', long)]
     pub verbose: bool,
 }
@@ -35,153 +35,155 @@ pub enum ServeCommand {
     Sync(ServeSyncArgs),
 }
 
-/// Whether connections are encrypted.
+/// Use of TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum TlsMode {
-    /// Never
+    /// No connection is encrypted
     Off,
-    /// If the client asks
+    /// Connections are encrypted if the client asks for it
     Optional,
-    /// Always
+    /// All connections are encrypted
     Required,
 }
 
 /// Serve volumes as block devices over NBD
 ///
-/// Every volume is an export of its own name (tank/vm1), to be read and written by several clients at once; every
-/// snapshot of one (tank/vm1@monday) is one to be read. Without --listen and --unix, the server listens on a Unix socket
-/// that only its user can connect to, and prints where that is. TCP needs TLS, and clients with certificates.
+/// Every volume is an export with the name of the volume (tank/vm1). Several clients can read and write it at the
+/// same time. Every snapshot of a volume (tank/vm1@monday) is a read-only export. Without --listen and --unix, the
+/// server listens on a Unix socket to which only its user can connect, and prints the path of the socket. TCP needs
+/// TLS and client certificates.
 ///
-/// It runs until it is interrupted; then requests under way are answered and all is committed. Clients that come and go are
-/// reported on standard error.
+/// The server runs until it is interrupted. Then it answers the requests in progress and commits all data. It logs
+/// connections of clients on standard error.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt serve nbd [-qrv] [--unix path]... <pool|volume> ...\n       \
     snowmelt serve nbd [-qrv] --listen address[:port] --tls-dir directory [--clients file] <pool|volume> ...")]
 pub struct ServeNbdArgs {
-    /// Everything is read-only
+    /// Serve everything read-only
     #[arg(short = 'r', long)]
     pub read_only: bool,
-    /// Write warnings and errors only
+    /// Log only warnings and errors
     #[arg(short = 'q', long, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Write of clients too that leave without choosing an export, and of each request that fails
+    /// Log also clients that leave without choosing an export, and each failed request
     #[arg(short = 'v', long)]
     pub verbose: bool,
-    /// TCP address to listen on; port 10809 if none is given. Needs --tls-dir, or --insecure
+    /// TCP address to listen on. Default port: 10809. Needs --tls-dir or --insecure
     #[arg(long, value_name = "ADDRESS", action = ArgAction::Append)]
     pub listen: Vec<String>,
-    /// Unix socket to listen on: only its owner may connect, and TLS is not asked for there
+    /// Unix socket to listen on. Only its owner can connect to it, without TLS
     #[arg(long, value_name = "PATH", action = ArgAction::Append)]
     pub unix: Vec<PathBuf>,
-    /// Directory with server-cert.pem, server-key.pem and ca-cert.pem, as qemu and nbdkit have them. Connections over TCP
-    /// are encrypted, and only clients with a certificate from ca-cert.pem are let in
+    /// Directory with server-cert.pem, server-key.pem and ca-cert.pem, as for qemu and nbdkit. TCP connections are
+    /// encrypted, and only clients with a certificate signed by ca-cert.pem are accepted
     #[arg(long, value_name = "DIRECTORY")]
     pub tls_dir: Option<PathBuf>,
-    /// TOML file that says which certificate may use which exports; without it, each certificate from ca-cert.pem may use all
-    /// that is served
+    /// TOML file with the exports that each certificate may use. Without it, each certificate signed by ca-cert.pem
+    /// may use all exports
     #[arg(long, value_name = "FILE", requires = "tls_dir", conflicts_with = "insecure")]
     pub clients: Option<PathBuf>,
-    /// Let in clients over TCP without TLS, or with --tls-dir without a certificate: whoever reaches the address reads and
-    /// writes all that is served
+    /// Accept TCP clients without TLS, or with --tls-dir without a certificate. Anyone who can reach the address can
+    /// read and write all exports
     #[arg(long)]
     pub insecure: bool,
-    /// Whether connections over TCP are encrypted: with --tls-dir they are, and anything else needs --insecure
+    /// Use of TLS for TCP connections. Default with --tls-dir: required. Other modes need --insecure
     #[arg(long, value_name = "MODE", requires_ifs = [("optional", "tls_dir"), ("required", "tls_dir")])]
     pub tls: Option<TlsMode>,
-    /// Most connections at once
+    /// Maximum number of connections
     #[arg(long, value_name = "COUNT", default_value_t = 256)]
     pub max_connections: usize,
-    /// Most connections at once over TCP from one address (of IPv6: from one network of 64 bits)
+    /// Maximum number of TCP connections from one address (for IPv6, from one /64 network)
     #[arg(long, value_name = "COUNT", default_value_t = 64)]
     pub max_connections_per_machine: usize,
-    /// A pool, for all volumes in it, or the volumes, snapshots or filesystems with volumes below to be served; all of
-    /// one pool. The first volume named is what clients get that name none
+    /// A pool, or volumes, snapshots of volumes or filesystems. Of a pool or filesystem, all volumes below it are
+    /// served. All must be in one pool. The first volume given is the default export
     #[arg(required = true)]
     pub targets: Vec<String>,
 }
 
 /// Serve directories, datasets and snapshots to rsync
 ///
-/// What is served stands in an rsyncd.conf, as rsync's own daemon reads it, with two things more: a module's path may be a
-/// dataset (tank/www), a snapshot (tank/www@monday), or the newest snapshot of a dataset at the time a client connects
-/// (tank/www@), so that every client sees a tree that nobody changes meanwhile. Clients may also push into a dataset, where its
-/// module says 'read only = no': each push becomes a snapshot. It runs until it is interrupted.
+/// The configuration is an rsyncd.conf of rsync's daemon. In addition, the path of a module can be a dataset
+/// (tank/www), a snapshot (tank/www@monday), or the newest snapshot of a dataset when a client connects (tank/www@).
+/// A client of a snapshot reads a tree that does not change during the transfer. With 'read only = no' in its module,
+/// clients can push into a dataset; each push becomes a snapshot. The server runs until it is interrupted.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt serve rsync [--config file] [--address address] [--port port] \
     [--max-connections count]\n       snowmelt serve rsync [--config file] --stdio")]
 pub struct ServeRsyncArgs {
-    /// What to serve
+    /// Configuration file
     #[arg(long, value_name = "FILE", default_value = "/etc/rsyncd.conf")]
     pub config: PathBuf,
-    /// Address or name to listen on; that of the configuration, or every address of this machine, if none is given
+    /// Address or host name to listen on. Default: the address in the configuration, else all addresses of this
+    /// machine
     #[arg(long, value_name = "ADDRESS", conflicts_with = "stdio")]
     pub address: Option<String>,
-    /// TCP port to listen on; that of the configuration, or 873, if none is given
+    /// TCP port to listen on. Default: the port in the configuration, else 873
     #[arg(long, value_name = "PORT", conflicts_with = "stdio")]
     pub port: Option<u16>,
-    /// Serve one client, on standard input and output, as inetd and systemd start servers
+    /// Serve one client on standard input and output, for inetd and systemd
     #[arg(long)]
     pub stdio: bool,
-    /// Most connections at once
+    /// Maximum number of connections
     #[arg(long, value_name = "COUNT", default_value_t = 256)]
     pub max_connections: usize,
 }
 
-/// Show volumes as files of a directory, as /dev/zvol has them
+/// Show volumes as files in a directory, like /dev/zvol
 ///
-/// With the directory /vol, tank/vm1 is the file /vol/tank/vm1, for a loop device, qemu, or whatever else wants a path;
-/// its snapshot is /vol/tank/vm1@monday, to be read. Holes can be made (fallocate, discard of a loop device) and found,
-/// truncate(1) resizes the volume, and what fsync follows is durable. It runs until the directory is unmounted or it is
-/// interrupted; files that are in use then stay until they are closed.
+/// With the directory /vol, the volume tank/vm1 is the file /vol/tank/vm1, for a loop device, qemu or other programs.
+/// Its snapshot is the read-only file /vol/tank/vm1@monday. Holes can be punched (fallocate, discard of a loop
+/// device) and found. truncate(1) resizes the volume. After fsync, data is durable. The server runs until the
+/// directory is unmounted or it is interrupted. Open files can be used until they are closed.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt serve zvol [-r] <directory> <pool|volume> ...")]
 pub struct ServeZvolArgs {
-    /// Everything is read-only
+    /// Serve everything read-only
     #[arg(short = 'r', long)]
     pub read_only: bool,
-    /// Where to mount
+    /// Directory to mount on
     pub directory: PathBuf,
-    /// A pool, for all volumes in it, or the volumes, snapshots or filesystems with volumes below to be shown; all of
-    /// one pool
+    /// A pool, or volumes, snapshots of volumes or filesystems. Of a pool or filesystem, all volumes below it are
+    /// shown. All must be in one pool
     #[arg(required = true)]
     pub targets: Vec<String>,
 }
 
-/// Serve a pool to 'snowmelt sync', on standard input and output
+/// Serve a pool to 'snowmelt sync' on standard input and output
 ///
-/// What 'snowmelt sync' runs at the other end, over ssh. As the command of a key in authorized_keys
-/// (command="snowmelt serve sync --append-only tank/backup/web1",restrict), it says what the key is good for: the dataset with
-/// everything below it, and nothing else of the pool. The dataset need not exist: the first sync makes it.
+/// 'snowmelt sync' runs this command on the other machine over ssh. It can be the command of a key in authorized_keys
+/// (command="snowmelt serve sync --append-only tank/backup/web1",restrict). Then the key gives access to this dataset
+/// and its descendants, and to nothing else in the pool. If the dataset does not exist, the first sync creates it.
 ///
-/// A directory or a disk image (an absolute path) is served through its shadow, which 'snowmelt sync' brings up to date,
-/// and as a source only; with --into, as what 'snowmelt sync' writes to.
+/// A directory or disk image, as an absolute path, is served as a source, through its shadow. With --into, it is
+/// served as a target.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "snowmelt serve sync [--send-only | --receive-only | --append-only] [--allow-property name[,name]...] <pool|dataset>\n       \
     snowmelt serve sync <directory|image>\n       snowmelt serve sync --into <directory|image|device|file>"
 )]
 pub struct ServeSyncArgs {
-    /// What is at this path is the target of a sync, and nothing else of this machine can be read or written
+    /// Serve this path as the target of a sync. The client can read and write nothing else on this machine
     #[arg(long, conflicts_with_all = ["send_only", "receive_only", "append_only", "allow_property"])]
     pub into: bool,
-    /// The client may only be sent what is there: it takes and destroys snapshots and bookmarks of syncs, and changes nothing else
+    /// Allow the client only to read. It can also create and destroy the snapshots and bookmarks of syncs
     #[arg(long, conflicts_with_all = ["receive_only", "append_only", "allow_property"])]
     pub send_only: bool,
-    /// The client may only send: nothing is read, and nothing destroyed but what is in the way of a sync with --force
+    /// Allow the client only to send. It can destroy only what 'snowmelt sync --force' has to
     #[arg(long)]
     pub receive_only: bool,
-    /// The client may only send, and nothing that is there is destroyed, rolled back or renamed
+    /// Allow the client only to send. It can destroy, roll back or rename nothing
     #[arg(long)]
     pub append_only: bool,
-    /// Properties that the client may set besides those that are harmless, such as mountpoint or quota; 'all' for every one
+    /// Properties that the client may set, besides harmless ones: mountpoint, quota and so on, or 'all'
     #[arg(long, value_name = "NAMES", value_delimiter = ',', action = ArgAction::Append)]
     pub allow_property: Vec<String>,
     #[command(flatten)]
     pub privileges: PrivilegeArgs,
-    /// The pool, a dataset, or the absolute path of a directory or a disk image
+    /// Pool, dataset, or absolute path of a directory or disk image
     #[arg(value_name = "POOL")]
     pub source: PathBuf,
 }

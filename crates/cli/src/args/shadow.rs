@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// List and remove what 'snowmelt sync' keeps of directories
+/// List and remove the shadows that 'snowmelt sync' keeps
 ///
-/// The shadow of a directory (or a disk image) that is synced to another machine has its names, attributes and the hashes of its
-/// blocks, but no data. It lets the next sync send only what changed.
+/// If a directory or disk image is synced to another machine, its shadow has names, attributes and hashes of blocks,
+/// but no data. With it the next sync sends only what changed.
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
 pub struct ShadowArgs {
@@ -21,15 +21,15 @@ pub enum ShadowCommand {
     Destroy(ShadowDestroyArgs),
 }
 
-/// List shadows: their size, and where what they are of was sent
+/// List shadows, with their sizes and the targets of the syncs
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt shadow list [-Hpj]")]
 pub struct ShadowListArgs {
-    /// No header, one tab between columns
+    /// Print no header, and a tab between columns
     #[arg(short = 'H')]
     pub scripted: bool,
-    /// Exact numbers
+    /// Print exact numbers instead of rounded ones such as 1.5G
     #[arg(short = 'p')]
     pub parsable: bool,
     /// Print JSON
@@ -39,12 +39,12 @@ pub struct ShadowListArgs {
 
 /// Remove shadows
 ///
-/// The next sync of the directory makes a new one, and has to send everything again, to a new target.
+/// The next sync of the directory creates a new shadow. It needs a new target, and sends everything again.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt shadow destroy <directory|image|name> ...")]
 pub struct ShadowDestroyArgs {
-    /// What they are of, or their names
+    /// Directories or images, or the names of their shadows
     #[arg(required = true, value_name = "SHADOW")]
     pub shadows: Vec<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Streams by themselves, the check, and what comes with the program.
+//! The verbs for stream files, `check`, `salvage`, shims, completions and man pages.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ pub enum ToolsCommand {
     Man(ManArgs),
 }
 
-/// Look at streams and resume tokens, and change streams on their way
+/// Print, verify and convert streams, and print resume tokens
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct StreamArgs {
@@ -35,7 +35,7 @@ pub enum StreamCommand {
     DropRecord(StreamDropRecordArgs),
 }
 
-/// Print the records of a stream, as 'zstream dump' does
+/// Print the records of a stream, like 'zstream dump'
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt stream dump [-vd] [file]")]
@@ -43,44 +43,45 @@ pub struct StreamDumpArgs {
     /// Print every record
     #[arg(short = 'v', action = ArgAction::Count)]
     pub verbose: u8,
-    /// Print every record with its data in hexadecimal
+    /// Print every record, and its data in hexadecimal
     #[arg(short = 'd')]
     pub data: bool,
-    /// Accepted as zstream(8) has it; checksums are always checked
+    /// Accepted for compatibility with zstream(8); checksums are always verified
     #[arg(short = 'C', hide = true)]
     pub unchecked: bool,
-    /// The stream; standard input if left out or -
+    /// Stream file. Default: standard input, also as -
     pub file: Option<PathBuf>,
 }
 
-/// Read a stream and check everything that can be checked without a pool
+/// Verify a stream without a pool
 ///
-/// With the key of a raw stream (made by 'send -w'), the content of encrypted records is authenticated as well.
+/// Reads the whole stream, and checks everything that can be checked without a pool. With the key of a raw stream
+/// ('send -w'), encrypted records are authenticated too.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(
     override_usage = "snowmelt stream verify [-qj] [--keylocation <keylocation>]... [--from <file>]... [file]"
 )]
 pub struct StreamVerifyArgs {
-    /// Authenticate what is encrypted with the key at file:///path, or the one asked for by prompt; if given more than once,
-    /// whichever key fits is used. Whether it is raw, hexadecimal or a passphrase is told by the stream
+    /// Key for a raw stream: file:///path, or 'prompt' to ask for it. Can be given more than once; the key that fits
+    /// is used. The stream says whether the key is raw, hexadecimal or a passphrase
     #[arg(long, value_name = "KEYLOCATION", action = ArgAction::Append)]
     pub keylocation: Vec<String>,
-    /// Read this stream before: an incremental stream's dnodes can be authenticated only if what it starts from is known.
-    /// May be given more than once, the oldest first
+    /// Read this earlier stream first. It is needed to authenticate the dnodes of an incremental stream. Can be given
+    /// more than once, oldest first
     #[arg(long, value_name = "FILE", action = ArgAction::Append, requires = "keylocation")]
     pub from: Vec<PathBuf>,
-    /// Say nothing unless something is wrong
+    /// Print only errors
     #[arg(short = 'q', long = "quiet")]
     pub quiet: bool,
     /// Print JSON
     #[arg(short = 'j', long)]
     pub json: bool,
-    /// The stream; standard input if left out or -
+    /// Stream file. Default: standard input, also as -
     pub file: Option<PathBuf>,
 }
 
-/// Print what a resume token says
+/// Print the contents of a resume token
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt stream token [-j] <token>")]
@@ -88,78 +89,80 @@ pub struct StreamTokenArgs {
     /// Print JSON
     #[arg(short = 'j', long)]
     pub json: bool,
-    /// The token
+    /// Resume token
     pub token: String,
 }
 
-/// Write the data in full of a deduplicated stream (made by 'zfs send -D' before OpenZFS 2.0), as 'zstream redup' does
+/// Convert a deduplicated stream to one that can be received, like 'zstream redup'
 ///
-/// The new stream goes to standard output. The file is read twice.
+/// 'zfs send -D' made deduplicated streams before OpenZFS 2.0. The new stream is written to standard output. The file
+/// is read twice.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt stream redup [-v] <file>")]
 pub struct StreamRedupArgs {
-    /// Say how much was replaced
+    /// Print how much data was replaced
     #[arg(short = 'v')]
     pub verbose: bool,
-    /// The stream
+    /// Stream file
     pub file: PathBuf,
 }
 
-/// Compress the data of a stream anew, as 'zstream recompress' does
+/// Recompress the data of a stream, like 'zstream recompress'
 ///
-/// From standard input to standard output. Encrypted streams (made by 'send -w') and metadata stay as they are.
+/// Reads standard input and writes standard output. Encrypted blocks ('send -w') and metadata do not change.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt stream recompress [-l level] <algorithm>")]
 pub struct StreamRecompressArgs {
-    /// zstd's level: 1 to 19, or 103 to 123 for fast-1 to fast-1000
+    /// Level of zstd: 1 to 19, or 103 to 123 for fast-1 to fast-1000
     #[arg(short = 'l', value_name = "LEVEL", allow_hyphen_values = true)]
     pub level: Option<i64>,
-    /// A value of the property compression: off, lz4, zstd[-level], gzip[-level], lzjb, zle
+    /// Compression, as in the property: off, lz4, zstd[-level], gzip[-level], lzjb or zle
     pub algorithm: String,
 }
 
-/// Decompress blocks whose records are wrong about their compression, as 'zstream decompress' does
+/// Decompress given blocks of a stream, like 'zstream decompress'
 ///
-/// From standard input to standard output. A block is named by its object and its offset in bytes, in all snapshots of the
-/// stream; the type is lz4 if left out, and off only marks the block as not compressed. What cannot be decompressed stays as
-/// it is.
+/// For streams with a wrong compression in the records of some blocks. Reads standard input and writes standard
+/// output. A block is given by its object and its offset in bytes, and is changed in all snapshots of the stream. The
+/// type is lz4 by default; off only marks the block as uncompressed. Blocks that cannot be decompressed do not
+/// change.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt stream decompress [-v] [<object>,<offset>[,<type>]]...")]
 pub struct StreamDecompressArgs {
-    /// Say what was decompressed
+    /// Print what was decompressed
     #[arg(short = 'v')]
     pub verbose: bool,
-    /// Blocks
+    /// Blocks, as OBJECT,OFFSET
     pub blocks: Vec<String>,
 }
 
-/// Leave out blocks of a stream, as 'zstream drop_record' does
+/// Remove given blocks from a stream, like 'zstream drop_record'
 ///
-/// From standard input to standard output. A block is named by its object and its offset in bytes, in all snapshots of the
-/// stream; its offset may be one that no object can have.
+/// Reads standard input and writes standard output. A block is given by its object and its offset in bytes, and is
+/// removed from all snapshots of the stream. The offset can be larger than any valid offset.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt stream drop-record [-v] [<object>,<offset>]...")]
 pub struct StreamDropRecordArgs {
-    /// Say what was left out
+    /// Print what was removed
     #[arg(short = 'v')]
     pub verbose: bool,
-    /// Blocks
+    /// Blocks, as OBJECT,OFFSET
     pub blocks: Vec<String>,
 }
 
-/// Find a pool again whose uberblocks or newest txgs are lost
+/// Recover a pool whose uberblocks or newest txgs are lost
 ///
-/// Searches all that is stored for the states the pool once had, and takes it back to the newest that passes a check. Nothing
-/// is overwritten. For a pool that 'pool import -F' cannot bring back.
+/// For a pool that 'pool import -F' cannot recover. Searches the whole store for earlier states of the pool, and
+/// rewinds it to the newest state that passes a check. Overwrites nothing.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt salvage [-nj] <pool|path>")]
 pub struct SalvageArgs {
-    /// Tell what there is, and change nothing
+    /// Change nothing (dry run), and print which states were found
     #[arg(short = 'n')]
     pub dry_run: bool,
     /// Print JSON
@@ -169,54 +172,55 @@ pub struct SalvageArgs {
     pub pool: String,
 }
 
-/// Check every invariant of a pool
+/// Check a pool for damage and inconsistencies
 ///
-/// Reads everything that is stored and compares it with its checksums, and the accounts with what is there. The exit status is
-/// 1 if anything is wrong.
+/// Reads all data and verifies its checksums, and compares the space accounting with the data. The exit status is 1
+/// if there is an error.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt check [-qj] [--metadata-only] <pool> ...")]
 pub struct CheckArgs {
-    /// Do not read file data
+    /// Check only metadata, and read no file data
     #[arg(long)]
     pub metadata_only: bool,
-    /// Say nothing unless something is wrong
+    /// Print only errors
     #[arg(short = 'q', long = "quiet")]
     pub quiet: bool,
     /// Print JSON
     #[arg(short = 'j', long)]
     pub json: bool,
-    /// The pools
+    /// Names of the pools
     #[arg(required = true)]
     pub pools: Vec<String>,
 }
 
-/// Install this program under the names zfs and zpool
+/// Create links to this program named zfs and zpool
 ///
-/// Links to this program, called zfs, zpool and mount.zfs, are made in a directory. With that first in PATH, tools made for ZFS work on
-/// pools of snowmelt: PATH=DIRECTORY:$PATH syncoid tank/home backup/home.
+/// Creates the links zfs, zpool and mount.zfs in a directory. With this directory first in PATH, tools for ZFS use
+/// snowmelt pools: PATH=DIRECTORY:$PATH syncoid tank/home backup/home.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt shims [-j] [--force] [--rsync] <directory>")]
 pub struct ShimsArgs {
-    /// Replace links that lead to something else; files that are no links are never replaced
+    /// Replace existing links to other programs. Files that are not links are never replaced
     #[arg(short = 'f', long)]
     pub force: bool,
-    /// Also make a link rsync, for servers: it serves and receives, and is no client, so keep it out of the PATH of users
+    /// Create a link named rsync too, for servers. It cannot be used as an rsync client, so keep it out of the PATH
+    /// of users
     #[arg(long)]
     pub rsync: bool,
     /// Print JSON
     #[arg(short = 'j', long)]
     pub json: bool,
-    /// The directory; made if need be
+    /// Directory; created if it does not exist
     pub directory: PathBuf,
 }
 
-/// Print completions for a shell
+/// Print the completion script for a shell
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct CompletionsArgs {
-    /// The shell
+    /// Name of the shell
     pub shell: Shell,
 }
 
@@ -224,6 +228,6 @@ pub struct CompletionsArgs {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct ManArgs {
-    /// The directory; made if need be
+    /// Directory; created if it does not exist
     pub directory: PathBuf,
 }
