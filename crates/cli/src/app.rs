@@ -29,11 +29,11 @@ pub struct App<'a> {
     /// waits for the commands of others: one of those may wait for the end of this stream, as the receiver of what this
     /// command sends does.
     pub is_streaming: bool,
-    /// What the command may leave to be mounted, if it is carried out by an owner that mounts nothing.
+    /// The mounts that the command leaves to its caller, if it is executed by an owner that does not mount.
     pub may_mount: Option<String>,
 }
 
-/// How an owner ends a command for somebody else that left something to be mounted, which is for that one to do.
+/// The end of a command that the owner executed for a caller, if the caller still has to mount something.
 const MOUNT_THEN: u8 = 119;
 
 impl<'a> App<'a> {
@@ -51,7 +51,7 @@ impl<'a> App<'a> {
         }
     }
 
-    /// With these surroundings and places, for nobody else.
+    /// Runs a command of this process with this context and these places, not for a caller.
     pub fn at_work(context: &'a mut Context, places: Places, pool_dirs: Vec<PathBuf>) -> Self {
         Self {
             context,
@@ -69,8 +69,8 @@ impl<'a> App<'a> {
         &self.pool_dirs
     }
 
-    /// Works on the pool that `dataset` is in: here, or in the process that owns it. `missing` is the message if there is
-    /// no such pool.
+    /// Works on the pool of `dataset`: here, or in the process that owns it. `missing` is the message if there is no
+    /// such pool.
     ///
     /// # Errors
     /// When the pool cannot be opened, and whatever `work` fails with.
@@ -93,7 +93,10 @@ impl<'a> App<'a> {
             let missing = missing(name);
             return Err(CliError::Failed(match missing::find(self.context, &self.places, name)? {
                 Some(pin) => {
-                    format!("{missing}\nthe pool '{name}' is not where it was: {}", pin.place.display())
+                    format!(
+                        "{missing}\nthe pool '{name}' was not found at its last place: {}",
+                        pin.place.display()
+                    )
                 }
                 None => missing,
             }));
@@ -137,11 +140,11 @@ impl<'a> App<'a> {
         self.on_pool(dataset, |_| format!("cannot open '{dataset}': dataset does not exist"), work)
     }
 
-    /// Works on datasets of any number of pools, one pool after the other: `work` is given those of one. What a pool refuses
-    /// does not keep the others from it.
+    /// Works on datasets of several pools, one pool after the other: `work` gets the datasets of one pool. A failure
+    /// in one pool does not affect the others.
     ///
     /// # Errors
-    /// When the words make no sense, or output fails.
+    /// When the arguments are not valid, or output fails.
     pub fn on_each_pool(
         &mut self,
         datasets: &[String],
@@ -192,14 +195,14 @@ impl<'a> App<'a> {
             Some(other) => {
                 let (a, b) = (pool_of(first), pool_of(other));
                 Err(CliError::Failed(format!(
-                    "'{a}' and '{b}' are different pools: name datasets of one pool at a time"
+                    "'{a}' and '{b}' are different pools: all datasets of a command must be in one pool"
                 )))
             }
             None => self.on_dataset(first, work),
         }
     }
 
-    /// Asks a pool, whoever owns it.
+    /// Sends a request to a pool, in this process or in its owner.
     ///
     /// # Errors
     /// When the pool cannot be opened or read.
@@ -227,10 +230,11 @@ impl<'a> App<'a> {
             }
             Acquired::Done(0) => {
                 let text = collector.join().unwrap_or_else(|_| Ok(Vec::new()));
-                let text =
-                    text.map_err(|error| CliError::failed("cannot read the owner's answer", &error))?;
+                let text = text.map_err(|error| {
+                    CliError::failed("cannot read the answer of the pool's owner", &error)
+                })?;
                 serde_json::from_slice(&text)
-                    .map_err(|error| CliError::failed("cannot read the owner's answer", &error))
+                    .map_err(|error| CliError::failed("cannot read the answer of the pool's owner", &error))
             }
             Acquired::Done(_) => Err(CliError::Reported),
         }
@@ -246,8 +250,8 @@ impl<'a> App<'a> {
         self.served.as_deref().map(Session::name)
     }
 
-    /// The names of all pools; in the owner of a pool that works for another process, of that one alone. Which others there
-    /// are only the other process knows: where it looks for them is not passed on.
+    /// The names of all pools. In an owner that works for another process, only the name of its pool: the other pools
+    /// are known only to that process, because the places that it searches are not passed on.
     pub fn every_pool(&self) -> Vec<String> {
         match self.served_pool() {
             Some(own) => vec![own.to_owned()],
@@ -255,7 +259,7 @@ impl<'a> App<'a> {
         }
     }
 
-    /// Which of several pools are for this process to do: who asked the owner of one of them goes on to the others.
+    /// The pools among these that this process handles. A caller of one pool's owner handles the others itself.
     pub fn own_share(&self, pools: &[String]) -> Vec<String> {
         let is_ours = |pool: &&String| self.served_pool().is_none_or(|own| own == *pool);
         pools.iter().filter(is_ours).cloned().collect()

@@ -6,7 +6,7 @@ use snowmelt_pool::memory;
 use crate::context::Context;
 use crate::error::{CliError, Result};
 
-/// Says how much; processes that this one starts are told by this variable.
+/// Sets the limit. Child processes get it through this variable.
 pub const VARIABLE: &str = "SNOWMELT_MEMORY";
 
 /// Gives the process its budget, once.

@@ -13,11 +13,11 @@ use crate::pools::{KnownPool, entry};
 /// Less holds too little to be of use.
 const SIZE_MIN: u64 = 1 << 20;
 
-/// Gives the pool at `location` the cache that the words ask for, or that it has on this machine already. `attempt` says what was to be
-/// done, for the message.
+/// Gives the pool at `location` the cache in the arguments, or the one that it already has on this machine. `attempt`
+/// is the beginning of error messages.
 ///
 /// # Errors
-/// When it is no pool in an object store, or the directory or the size cannot be.
+/// When the pool is not in an object store, or the directory or the size is not valid.
 pub fn choose(app: &App<'_>, location: &mut Location, args: &CacheArgs, attempt: &str) -> Result<()> {
     let Location::Object(object) = location else {
         return match &args.cache {
@@ -40,15 +40,15 @@ pub fn choose(app: &App<'_>, location: &mut Location, args: &CacheArgs, attempt:
     if directory.to_str().is_none_or(|text| text.contains(['\t', '\n'])) {
         let shown = directory.display();
         return Err(CliError::Failed(format!(
-            "{attempt}: {shown}: a cache's path is text without tabs and line breaks"
+            "{attempt}: {shown}: the path of a cache must be UTF-8, without tabs and line breaks"
         )));
     }
     let max_bytes = args.cache_size.as_deref().map_or(Ok(CACHE_BYTES), |text| size(text, attempt))?;
-    // What a disk that is not mounted hides must not fill the one below.
+    // If the disk of the cache is not mounted, the disk below its mountpoint must not be filled.
     if !directory.is_dir() {
         let shown = directory.display();
         return Err(CliError::Failed(format!(
-            "{attempt}: the cache: {shown} is not a directory: make it first"
+            "{attempt}: the cache {shown} is not a directory: create it first"
         )));
     }
     object.cache = Some(CacheLocation { directory, max_bytes });
@@ -58,13 +58,13 @@ pub fn choose(app: &App<'_>, location: &mut Location, args: &CacheArgs, attempt:
 /// How much a cache may take.
 ///
 /// # Errors
-/// When it is no size, or too small.
+/// When it is not a size, or too small.
 pub fn size(text: &str, attempt: &str) -> Result<u64> {
     match parse_size(text) {
         Ok(bytes) if bytes >= SIZE_MIN => Ok(bytes),
-        Ok(_) => Err(CliError::Failed(format!(
-            "{attempt}: a cache of {text} is of no use: it should have 1M at least"
-        ))),
+        Ok(_) => {
+            Err(CliError::Failed(format!("{attempt}: a cache of {text} is too small: it needs at least 1M")))
+        }
         Err(error) => Err(CliError::Failed(format!("{attempt}: cache size '{text}': {error}"))),
     }
 }
@@ -91,7 +91,7 @@ pub fn resize(app: &App<'_>, pool: &str, max_bytes: u64, attempt: &str) -> Resul
     };
     let Some(cache) = &mut object.cache else {
         return Err(CliError::Failed(format!(
-            "{attempt}: it has no cache of its own here; 'snowmelt pool import --cache DIR {}' gives it one",
+            "{attempt}: it has no cache of its own on this machine: 'snowmelt pool import --cache DIR {}' adds one",
             object.url.display()
         )));
     };
@@ -103,7 +103,7 @@ pub fn resize(app: &App<'_>, pool: &str, max_bytes: u64, attempt: &str) -> Resul
         .map_err(|error| CliError::failed(attempt, &error))
 }
 
-/// What the list of pools has for an address.
+/// The entry of an address in the list of pools.
 fn remembered(app: &App<'_>, url: &Path) -> Option<CacheLocation> {
     let lines: Vec<PathBuf> = app.places.registry().read().ok()?;
     let known = lines.iter().find(|line| entry::is_of(line, url)).and_then(|line| entry::parse(line))?;

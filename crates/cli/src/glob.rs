@@ -98,7 +98,7 @@ impl Pattern {
     }
 }
 
-/// What stands after `[`, if it is closed.
+/// The text after `[`, if there is a closing bracket.
 fn set(text: &[u8]) -> Option<(Part, &[u8])> {
     let (negated, mut rest) = match text.first() {
         Some(b'!' | b'^') => (true, text.get(1..)?),

@@ -20,8 +20,8 @@ use snowmelt_host::{
     secrets,
 };
 
-/// Memory that work used goes back to the system some seconds after its end (docs/memory.md). The allocator of the C library
-/// keeps most of what many threads freed.
+/// Unused memory is returned to the system some seconds after the end of the work (docs/memory.md). The allocator of
+/// the C library keeps most of the memory that many threads have freed.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

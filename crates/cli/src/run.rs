@@ -63,7 +63,7 @@ fn run_with(context: &mut Context, served: Option<Arc<Session>>) -> Exit {
     }
 }
 
-/// Whoever reads our output may stop when it has seen enough.
+/// The reader of the output can close it early.
 fn output_failed(context: &mut Context, error: &io::Error) -> Exit {
     if error.kind() == io::ErrorKind::BrokenPipe {
         return Exit::Ok;

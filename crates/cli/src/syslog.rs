@@ -1,11 +1,12 @@
-//! Lines for syslog (syslog(3), RFC 3164): to the socket that every machine's log daemon, systemd's journal too, listens on.
+//! Lines for syslog (syslog(3), RFC 3164). They are sent to the socket of the log daemon; systemd's journal listens
+//! on it too.
 
 use std::os::unix::net::UnixDatagram;
 
 use crate::journal::Level;
 
 const SOCKET: &str = "/dev/log";
-/// What servers log as, if nobody says otherwise: "daemon".
+/// The default facility of servers: "daemon".
 const DAEMON: u8 = 3;
 /// Facilities with their numbers; "local0" to "local7" come after them.
 const FACILITIES: [(&str, u8); 13] = [
@@ -44,7 +45,7 @@ impl Syslog {
         Self { socket, facility: facility.and_then(number).unwrap_or(DAEMON), tag: tag.to_owned() }
     }
 
-    /// Sends a line. There is nowhere to complain if nobody takes it.
+    /// Sends a line. A failure is ignored.
     pub fn line(&self, level: Level, text: &str) {
         let line = self.text(level, text);
         let Some(socket) = &self.socket else { return };

@@ -31,7 +31,7 @@ fn create_says_why_not() {
         ("create -o frob=1 tank/x", "cannot create 'tank/x': invalid property 'frob'\n"),
         (
             "create -o encryption=on tank/x",
-            "cannot create 'tank/x': encrypted datasets can be received with their keys unknown, but not made\n",
+            "cannot create 'tank/x': encrypted datasets cannot be created, only received as raw streams\n",
         ),
     ] {
         assert_eq!(scratch.fails(1, line), message, "{line}");

@@ -222,7 +222,7 @@ fn commands_that_hang_or_fail_give_no_key() {
     for (text, why) in [
         ("echo correct horse; exit 7", "failed (exit status: 7)"),
         ("kill -9 $$", "the command that prints the key failed ("),
-        ("exec yes", "far more than a key"),
+        ("exec yes", "its output is too long for a key"),
         ("true", "a passphrase has 8 to 512 bytes, not 0"),
         ("echo wrong horse", "incorrect key"),
     ] {
@@ -372,14 +372,14 @@ fn no_file_but_a_regular_one_is_a_key() {
     fs::create_dir(scratch.path().join("directory")).unwrap();
     for file in ["fifo", "directory", "/dev/zero"] {
         let said = scratch.fails(1, &format!("pool create --encrypt --key-file {file} tank pool"));
-        assert!(said.contains("it is no regular file"), "{said}");
+        assert!(said.contains("it is not a regular file"), "{said}");
     }
     key(&scratch, "key", 7);
-    assert!(scratch.fails(2, "pool import -a --key-file key").contains("name it"));
+    assert!(scratch.fails(2, "pool import -a --key-file key").contains("give its name"));
     // A file that is not a regular file, in the place of a pool's key.
     scratch.ok("pool create --encrypt --key-file key tank pool");
     fs::rename(scratch.path().join("fifo"), scratch.path().join("key")).unwrap();
-    assert!(scratch.fails(1, "list tank").contains("it is no regular file"));
+    assert!(scratch.fails(1, "list tank").contains("it is not a regular file"));
 }
 
 /// Every process that opens a pool finds its key or reports that it does not: owners, their callers, services, further
@@ -581,7 +581,11 @@ fn keys_come_from_commands_and_prompts_and_can_be_changed() {
     let told = scratch.path().join("config/snowmelt/keys");
     let hidden = scratch.path().join("hidden");
     fs::rename(&told, &hidden).unwrap();
-    assert!(scratch.fails(1, "list tank").contains("a command that this machine was not told"));
+    assert!(
+        scratch
+            .fails(1, "list tank")
+            .contains("the command that prints its key is not known on this machine")
+    );
     fs::rename(&hidden, &told).unwrap();
     scratch.ok("list tank");
     // Simulates a change of the key that was killed after its last commit. The next process that opens the pool

@@ -230,7 +230,7 @@ fn dry_runs_filters_and_refusals() {
         ("import src tank/y/z@2", "cannot import into 'tank/y/z': parent does not exist\n"),
         (
             "import patterns tank/x@2",
-            "cannot import into 'tank/x': a disk image goes into a volume, and it is none\n",
+            "cannot import into 'tank/x': a disk image can only be imported into a volume\n",
         ),
     ] {
         assert_eq!(scratch.fails(1, line), message, "{line}");

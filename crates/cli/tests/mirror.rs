@@ -135,7 +135,7 @@ fn a_pool_on_one_device_gets_a_second() {
         assert!(said.contains("only applicable to mirror and replacing vdevs"), "{said}");
     }
     let said = scratch.fails(1, "pool resilver -w tank");
-    assert!(said.contains("it is not mirrored"), "{said}");
+    assert!(said.contains("it has no mirror"), "{said}");
     let said = scratch.fails(1, "pool attach tank two three");
     assert!(said.contains("no such device in pool"), "{said}");
     scratch.ok("pool attach -w tank one two");
@@ -190,8 +190,8 @@ fn vdevs_that_make_no_mirror_are_refused() {
     for (line, why) in [
         ("pool create tank mirror", "mirror requires at least 2 devices"),
         ("pool create tank mirror a", "mirror requires at least 2 devices"),
-        ("pool create tank a b", "'mirror' and their names"),
-        ("pool create tank mirror a b mirror c d", "one mirror at most"),
+        ("pool create tank a b", "put 'mirror' before the names"),
+        ("pool create tank mirror a b mirror c d", "only one mirror"),
         ("pool create tank mirror a a", "all of them different"),
     ] {
         let said = scratch.fails(1, line);
@@ -412,7 +412,7 @@ fn a_pool_that_hangs_keeps_no_other_and_is_told_of() {
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     let said = scratch.run("pool list -H -o name,health");
     assert_eq!((said.code, said.out.as_str()), (1, "solo\tUNAVAIL\ntank\tONLINE\n"), "{said:?}");
-    assert!(said.err.contains("one for 30 s: which pool is there is not known"), "{said:?}");
+    assert!(said.err.contains("one for 30 s: the pool there cannot be identified"), "{said:?}");
 }
 
 /// The owner already has the hung member open. Commands that start now would have to open it.

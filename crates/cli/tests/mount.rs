@@ -171,7 +171,7 @@ fn snapshots_are_mounted_for_reading() {
     assert!(
         scratch
             .fails(2, "mount tank/home@monday")
-            .starts_with("a snapshot is mounted where a directory says")
+            .starts_with("a snapshot needs a directory to be mounted on")
     );
 }
 
@@ -476,7 +476,7 @@ fn what_cannot_be_mounted_is_told() {
     assert!(scratch.fails(1, "mount tank/fs file").starts_with("cannot mount 'tank/fs': "));
     let refused = scratch.fails(1, "mount ./file mnt");
     assert!(
-        refused.starts_with("cannot mount './file': it is no dataset, and holds no stream: "),
+        refused.starts_with("cannot mount './file': it is neither a dataset nor a stream: "),
         "{refused}"
     );
     assert!(world.owner().is_none());

@@ -31,10 +31,7 @@ fn what_cannot_be_mounted_says_why_and_leaves_nothing() {
         assert_eq!(indexes(&scratch), Vec::<String>::new(), "{file}");
     };
     copied(&scratch, "incremental.zstream", "incremental");
-    refused(
-        "incremental",
-        "it is an incremental stream of tank/home@tuesday, which goes on from the snapshot of guid",
-    );
+    refused("incremental", "it is an incremental stream of tank/home@tuesday, whose base has the guid");
     let bytes = fs::read(demo("full.zstream")).unwrap();
     let write = |name: &str, bytes: &[u8]| fs::write(scratch.path().join(name), bytes).unwrap();
     write("cut", &bytes[..bytes.len() / 2]);
@@ -46,13 +43,13 @@ fn what_cannot_be_mounted_says_why_and_leaves_nothing() {
     write("packed.zst", &[0x28, 0xb5, 0x2f, 0xfd, 0, 0]);
     refused("packed.zst", "it is compressed: uncompress it first, with 'zstd -d'");
     write("text", b"no stream at all, whatever its length may be; it goes on and on and on");
-    refused("text", "it is no dataset, and holds no stream");
+    refused("text", "it is neither a dataset nor a stream");
     write("empty", b"");
-    refused("empty", "cannot mount 'empty': it is no dataset, and holds no stream");
+    refused("empty", "cannot mount 'empty': it is neither a dataset nor a stream");
     write("full", &bytes);
-    assert!(scratch.fails(2, "mount full").contains("a stream file is mounted where a directory says"));
+    assert!(scratch.fails(2, "mount full").contains("a stream file needs a directory to be mounted on"));
     scratch.ok("pool create tank");
-    assert!(scratch.fails(2, "mount --dataset a tank").contains("--dataset is for files that hold streams"));
+    assert!(scratch.fails(2, "mount --dataset a tank").contains("--dataset is only for stream files"));
     assert!(scratch.fails(1, "mount nothing mnt").contains("cannot open 'nothing'"));
 }
 
@@ -113,7 +110,7 @@ fn a_file_that_changed_is_indexed_anew() {
     fs::write(scratch.path().join("stream"), &bytes).unwrap();
     let said = scratch.run("mount stream mnt");
     assert_eq!((said.code, said.out.as_str()), (0, ""));
-    assert_eq!(said.err, "stream: 14 bytes come after the stream's end, and are not shown\n");
+    assert_eq!(said.err, "stream: 14 bytes after the end of the stream are ignored\n");
     let after = indexes(scratch);
     assert!(after.len() == 2 && after != before, "the old one went: {after:?}");
     scratch.ok("unmount ./mnt");
@@ -163,9 +160,9 @@ fn datasets_of_a_package_are_named() {
     scratch.ok("unmount ./mnt");
     world.wait_until_closed();
     let refused = scratch.fails(1, "mount --dataset nothing package mnt");
-    assert!(refused.contains("it holds no dataset 'nothing', but below, volume"), "{refused}");
+    assert!(refused.contains("it has no dataset 'nothing': it has below, volume"), "{refused}");
     let refused = scratch.fails(1, "mount --dataset volume package mnt");
-    assert!(refused.contains("it holds a volume\nserve it as a block device"), "{refused}");
+    assert!(refused.contains("it is a volume\nserve it as a block device"), "{refused}");
     world.wait_until_closed();
     scratch.ok("check tank");
 }

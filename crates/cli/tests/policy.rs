@@ -376,16 +376,16 @@ fn jobs_with_servers_of_rsync_are_checked() {
         (end.to_owned(), ""),
         // A disk that is not there.
         (end.replace("tank/www", "usb/www"), "cannot open 'usb': no such pool"),
-        (end.replace("tank/www", "host:back/www"), "one of them must be a dataset of this machine"),
-        (end.replace("/m", ""), "names no module"),
-        (end.replace("daily", "after_snapshot"), "are not seen from here"),
-        (format!("{end}recursive = true\n"), "--recursive is not for servers of rsync"),
+        (end.replace("tank/www", "host:back/www"), "the other must be a dataset of this machine"),
+        (end.replace("/m", ""), "the module is missing"),
+        (end.replace("daily", "after_snapshot"), "are taken elsewhere"),
+        (format!("{end}recursive = true\n"), "--recursive is not supported for rsync servers"),
         (format!("{end}filter = [\"nonsense\"]\n"), "Unknown filter rule"),
+        (format!("{end}prune_source = {{ hourly = 1 }}\n"), "prune_source: an rsync server has no snapshots"),
         (
-            format!("{end}prune_source = {{ hourly = 1 }}\n"),
-            "prune_source: a server of rsync has no snapshots",
+            end.replace("rsync://host/m", "tank/home") + "delete = true\n",
+            "--delete is only for rsync servers",
         ),
-        (end.replace("rsync://host/m", "tank/home") + "delete = true\n", "--delete is for servers of rsync"),
         (end.replace("rsync://host/m", "host:/srv/www"), ""),
         (
             end.replace("rsync://host/m", "host:/srv/www").replace("tank/www", "host:tank/www"),
@@ -395,7 +395,7 @@ fn jobs_with_servers_of_rsync_are_checked() {
             end.replace("rsync://host/m", "host:/srv/www").replace("tank/www", "other:/srv"),
             "'other:/srv' must be a dataset of this machine",
         ),
-        (end.replace("rsync://host/m", "/srv/www"), "'/srv/www' is no dataset"),
+        (end.replace("rsync://host/m", "/srv/www"), "'/srv/www' is not a dataset"),
         (
             format!("{}prune_source = {{ hourly = 1 }}\n", end.replace("rsync://host/m", "host:/srv/www")),
             "prune_source: a directory has no snapshots",
@@ -460,7 +460,8 @@ fn hooks_stand_before_and_after() {
                     post_snapshot_script = \"echo $SANOID_SCRIPT $SANOID_PRE_FAILURE $SNOWMELT_TARGETS >> said\"\n";
     let policy = |more: &str| {
         format!(
-            "[template.t]\nhourly = 1\n{settings}{more}\n[dataset.\"tank/home\"]\nuse_template = \"t\"\n[dataset.zoo]\nuse_template = \"t\"\n"
+            "[template.t]\nhourly = 1\n{settings}{more}\n[dataset.\"tank/home\"]\nuse_template = \
+             \"t\"\n[dataset.zoo]\nuse_template = \"t\"\n"
         )
     };
     let scratch = with_policy(&policy("no_inconsistent_snapshot = true"));
@@ -512,7 +513,7 @@ fn pruning_hooks_can_refuse() {
     );
     take_old(&scratch, "tank/home", "old", 3);
     let said = scratch.run("policy run-once");
-    assert!(said.err.contains("autosnap_2020-01-02_00:00:00_old stays"), "{said:?}");
+    assert!(said.err.contains("autosnap_2020-01-02_00:00:00_old is kept"), "{said:?}");
     assert_eq!(periods(&scratch, "tank/home").len(), 1);
     assert_eq!(
         fs::read_to_string(scratch.path().join("said")).unwrap(),
@@ -522,7 +523,8 @@ fn pruning_hooks_can_refuse() {
 
 #[test]
 fn pruning_waits_until_the_pool_is_full_enough() {
-    let policy = "[dataset.\"tank/home\"]\nautosnap = false\ncron.old = { at = \"0 0 1 1 *\", keep = 0 }\nprune_defer = 100\n";
+    let policy = "[dataset.\"tank/home\"]\nautosnap = false\ncron.old = { at = \"0 0 1 1 *\", keep = 0 \
+                  }\nprune_defer = 100\n";
     let scratch = with_policy(policy);
     take_old(&scratch, "tank/home", "old", 2);
     let said = scratch.ok("policy run-once");
@@ -546,7 +548,7 @@ fn one_run_at_a_time_does_a_job() {
     // The first run has begun, so the job is not due. Without its state file it would be due, but the other run has it.
     fs::remove_file(scratch.path().join("state/snowmelt/policy/off.json")).unwrap();
     let second = scratch.ok("policy run-once");
-    assert_eq!(second, "job off: another run is at it\n");
+    assert_eq!(second, "job off is already running\n");
     fs::write(scratch.path().join("go"), "").unwrap();
     assert!(first.wait().unwrap().success());
     assert_eq!(periods(&scratch, "back/home"), ["old"]);
@@ -581,7 +583,8 @@ fn signal(child: &Child, signal: Signal) {
 #[test]
 fn the_daemon_does_what_is_due() {
     let scratch = with_policy(
-        "[dataset.\"tank/home\"]\nhourly = 2\n[job.off]\nsource = \"tank/home\"\ntarget = \"back/home\"\nwhen = \"after_snapshot\"\n",
+        "[dataset.\"tank/home\"]\nhourly = 2\n[job.off]\nsource = \"tank/home\"\ntarget = \"back/home\"\nwhen = \
+         \"after_snapshot\"\n",
     );
     scratch.ok("pool create back");
     let mut daemon = scratch.command("serve").stderr(Stdio::piped()).spawn().unwrap();
@@ -600,7 +603,7 @@ fn the_daemon_does_what_is_due() {
     scratch.ok("create tank/other");
     write(&scratch, "[dataset.tank]\nnonsense = 1\n");
     signal(&daemon, Signal::HUP);
-    await_line("the policy stays as it was");
+    await_line("the policy is unchanged");
     write(&scratch, "[dataset.\"tank/other\"]\ndaily = 2\n");
     signal(&daemon, Signal::HUP);
     await_line("took tank/other@autosnap_");
@@ -672,7 +675,8 @@ fn services_may_do_little_else() {
 #[test]
 fn a_service_tells_systemd_how_it_is() {
     let scratch = with_policy(
-        "[dataset.\"tank/home\"]\nhourly = 2\npre_snapshot_script = \"echo freezing\"\n[dataset.\"tank/gone\"]\nhourly = 1\n",
+        "[dataset.\"tank/home\"]\nhourly = 2\npre_snapshot_script = \"echo \
+         freezing\"\n[dataset.\"tank/gone\"]\nhourly = 1\n",
     );
     let journal = scratch.path().join("journal");
     let file = fs::File::create(&journal).unwrap();
@@ -697,7 +701,7 @@ fn a_service_tells_systemd_how_it_is() {
         }
     };
     await_message("READY=1");
-    await_message("STATUS=no job runs; next look at ");
+    await_message("STATUS=no job is running; next check at ");
     await_message("WATCHDOG=1");
     await_message("WATCHDOG=1");
     write(&scratch, "nonsense = 1\n");
@@ -714,7 +718,7 @@ fn a_service_tells_systemd_how_it_is() {
         "<6>pre_snapshot_script: freezing",
         "<6>took tank/home@autosnap_",
         "<4>warning: dataset 'tank/gone' does not exist",
-        "<3>the policy stays as it was",
+        "<3>the policy is unchanged",
     ] {
         assert!(has(start), "{start}: {said}");
     }

@@ -92,7 +92,7 @@ fn a_pool_that_is_gone_is_unavailable_until_it_is_forgotten() {
     assert_eq!(scratch.ok("pool status -x tank"), "pool 'tank' is healthy\n");
     let said = scratch.fails(1, "create other/a");
     assert!(
-        said.starts_with("cannot create 'other/a': no such pool 'other'\nthe pool 'other' is not where"),
+        said.starts_with("cannot create 'other/a': no such pool 'other'\nthe pool 'other' was not found"),
         "{said}"
     );
     assert!(scratch.fails(1, "pool destroy other").contains("'snowmelt pool export other'"));
@@ -119,7 +119,7 @@ fn a_pool_in_a_file() {
     let size: u64 = scratch.ok("pool list -Hp -o size disk").trim().parse().unwrap();
     assert!((200 << 20..=256 << 20).contains(&size), "{size}");
     assert!(scratch.fails(1, "pool create more disk.img").starts_with("cannot create 'more': "));
-    assert!(scratch.fails(1, "pool create more none.img").contains("give a --size"));
+    assert!(scratch.fails(1, "pool create more none.img").contains("use --size"));
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn trim_gives_back_what_is_dead() {
     scratch.ok("destroy tank/a");
     assert_eq!(scratch.ok("pool trim tank"), "");
     let told = scratch.ok("pool trim -v tank");
-    assert!(told.starts_with("tank: ") && told.contains(" given back ("), "{told}");
+    assert!(told.starts_with("tank: ") && told.contains(" freed ("), "{told}");
     assert!(scratch.ok("pool history tank").contains("snowmelt pool trim tank"));
     assert_eq!(scratch.fails(1, "pool trim nopool"), "cannot open 'nopool': no such pool\n");
     scratch.ok("check tank");
@@ -253,7 +253,9 @@ fn a_pool_that_is_imported_to_be_read_is_not_written() {
     }
     // A pool at a place that is searched would be found there as writable.
     let scratch = Scratch::with_pool();
-    assert!(scratch.fails(1, "pool import -o readonly=on tank").contains("it is where pools are looked for"));
+    assert!(
+        scratch.fails(1, "pool import -o readonly=on tank").contains("its directory is searched for pools")
+    );
 }
 
 #[test]

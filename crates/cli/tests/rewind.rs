@@ -59,7 +59,7 @@ fn a_pool_goes_back_only_when_it_is_told_to() {
     scratch.ok("check tank");
     assert_eq!(
         scratch.ok("pool import -Fn tank"),
-        "'tank' can be imported as it is: nothing would be discarded\n"
+        "'tank' can be imported without a rewind: nothing would be discarded\n"
     );
 }
 
@@ -90,7 +90,7 @@ fn a_pool_without_uberblocks_is_found_again() {
     let pool = scratch.path().join("data/snowmelt/tank");
     scratch.receive("receive tank/home", &demo("full.zstream"));
     let kept = scratch.ok("manifest tank/home@monday");
-    assert_eq!(scratch.ok("salvage tank"), "'tank' can be opened as it is: nothing to salvage\n");
+    assert_eq!(scratch.ok("salvage tank"), "'tank' can be opened: there is nothing to salvage\n");
     fs::write(pool.join("uberblocks"), vec![0; 512 << 10]).unwrap();
     let said = scratch.fails(1, "list tank");
     assert!(said.contains("no readable uberblock"), "{said}");

@@ -301,7 +301,7 @@ fn a_client_that_goes_away_ends_the_server() {
 fn only_the_other_end_of_rsync_is_here() {
     let scratch = Scratch::new();
     assert!(scratch.fails(4, "rsync -a a b").contains("rsync --rsync-path='snowmelt rsync'"));
-    assert!(scratch.fails(4, "rsync").contains("copies nothing by itself"));
+    assert!(scratch.fails(4, "rsync").contains("is not an rsync client"));
     assert!(scratch.fails(1, "rsync --server --daemon --config=nowhere .").contains("nowhere: No such file"));
     // No client, one that sends something else, and one that breaks off.
     for (input, code, message) in [

@@ -242,7 +242,7 @@ fn old_machines_are_synced_with() {
                 command.args(["-e", &shell]).args(*args).args(more);
                 let said = Said::of(command);
                 let told =
-                    "the rsync of 'host' is older than 3.0: going on without ACLs, extended attributes";
+                    "the rsync of 'host' is older than 3.0: continuing without ACLs, extended attributes";
                 assert!(said.code == 0 && said.err.contains(told), "{version} {more:?}: {said:?}");
             };
             let same = |a: &Path, b: &Path, what: &str| {
@@ -269,7 +269,7 @@ fn old_machines_are_synced_with() {
             command.args(["-e", &shell]).args(ends);
             let said = Said::of(command);
             assert!(
-                said.code == 1 && said.err.contains("'rsync' there does not know what it is asked for"),
+                said.code == 1 && said.err.contains("'rsync' there does not support the required options"),
                 "{said:?}"
             );
         }

@@ -90,7 +90,7 @@ fn keys_come_from_standard_input_too() {
     let input = scratch.path().join("base-w.zstream");
     let said = scratch.run_with_input("stream verify --keylocation prompt", &input);
     assert_eq!(said.code, 2, "{said:?}");
-    assert!(said.err.contains("which is the stream"), "{said:?}");
+    assert!(said.err.contains("which has the stream"), "{said:?}");
     let said = scratch.run_with_input(&format!("stream verify {}", key(&scratch, "base-w.key")), &input);
     assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
 }

@@ -96,7 +96,7 @@ fn what_would_be_done_is_told_with_its_exact_size() {
     let done = json(&scratch.ok("sync --json --no-snapshot tank/home back/home"));
     assert_eq!(told["bytes"], done["bytes"]);
     let text = scratch.ok("sync -n tank/home/docs back/docs");
-    assert_eq!(text, "would take a snapshot of tank/home/docs, and send what it has more\n0B in all\n");
+    assert_eq!(text, "would take a snapshot of tank/home/docs, and send its changes\n0B in total\n");
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn pools_of_other_machines_are_reached() {
     let missing = scratch.fails(1, &format!("sync -e {rsh} tank/home host:gone/home"));
     assert!(missing.contains("cannot open 'gone': no such pool"), "{missing}");
     let absent = scratch.fails(1, &format!("sync -e {rsh} --remote-command nothing tank/home host:far/x"));
-    assert!(absent.contains("there is no 'nothing' in its PATH"), "{absent}");
+    assert!(absent.contains("'nothing' is not in its PATH"), "{absent}");
     let unreachable = scratch.fails(1, &format!("sync -e {rsh} tank/home elsewhere:far/x"));
     assert!(unreachable.contains("could not connect"), "{unreachable}");
 }
@@ -309,15 +309,15 @@ fn what_cannot_be_synced_is_told() {
         ("sync tank/home tank/home", "source and target are the same"),
         ("sync tank/gone back/x", "cannot open 'tank/gone': dataset does not exist"),
         ("sync nopool/x back/x", "cannot open 'nopool': no such pool"),
-        ("sync tank/home@1 back/x", "not a snapshot of it"),
-        ("sync host:./srv back/x", "is named from its root on"),
-        ("sync -r . host:far/x", "-r is for datasets"),
-        ("sync -r tank/home -", "a tree of datasets goes into a dataset or a directory"),
+        ("sync tank/home@1 back/x", "not a snapshot: all"),
+        ("sync host:./srv back/x", "must be absolute"),
+        ("sync -r . host:far/x", "-r is only for datasets"),
+        ("sync -r tank/home -", "a tree of datasets needs a dataset or directory"),
         ("sync - -", "one of them must be a dataset"),
-        ("sync tank/home -- -oProxyCommand=x:far/x", "no machine is called so"),
+        ("sync tank/home -- -oProxyCommand=x:far/x", "this is not a valid host name"),
         ("sync tank/home host:far/a..b/../c", "parent reference"),
         ("sync ./gone host:far/x", "cannot sync './gone': No such file"),
-        ("sync --identifier 2x tank/home back/x", "it begins with a letter"),
+        ("sync --identifier 2x tank/home back/x", "it must begin with a letter"),
         ("sync --no-snapshot tank/home/docs back/x", "has no snapshot to send"),
     ] {
         let said = scratch.run(line);

@@ -289,7 +289,7 @@ fn what_others_put_there_is_not_lost() {
     fs::create_dir(&copy).unwrap();
     fs::write(copy.join("mine"), "mine").unwrap();
     let said = scratch.fails(1, "sync tank/x ./copy");
-    assert!(said.contains("no sync has put it there") && said.contains("--force"), "{said}");
+    assert!(said.contains("was not made by a sync") && said.contains("--force"), "{said}");
     assert!(!copy.join(RECORD).exists());
     fs::remove_file(copy.join("mine")).unwrap();
     scratch.ok("sync tank/x ./copy");

@@ -199,9 +199,9 @@ fn servers_are_hostile() {
         (&b"SSH-2.0-x\r\n"[..], "this is no rsync daemon"),
         (b"@RSYNCD: 32.0 md5\n@ERROR: \x1b[31mgo away\n", "?[31mgo away"),
         (b"@RSYNCD: 26.0\n", "older than"),
-        (b"@RSYNCD: 32.0 md5\n@RSYNCD: AUTHREQD abc\n", "wants a password"),
-        (b"@RSYNCD: 32.0 md5\n", "said nothing"),
-        (b"@RSYNCD: 32.0 md5\n@RSYNCD: OK\n", "said nothing for 1 s"),
+        (b"@RSYNCD: 32.0 md5\n@RSYNCD: AUTHREQD abc\n", "needs a password"),
+        (b"@RSYNCD: 32.0 md5\n", "sent nothing"),
+        (b"@RSYNCD: 32.0 md5\n@RSYNCD: OK\n", "sent nothing for 1 s"),
         // The server would use something that the client did not ask for.
         (b"@RSYNCD: 32.0 md5\n@RSYNCD: OK\n\x83\xff\x06xxh128\0\0\0\0", "not asked for"),
         // A list with a file that leads out of the tree.
@@ -221,8 +221,8 @@ fn servers_are_hostile() {
         ("echo Welcome to this machine; exec cat > /dev/null", "is your shell clean"),
         ("yes", "is your shell clean"),
         ("exit 255", "could not connect"),
-        ("exit 127", "there is no 'rsync' in its PATH"),
-        ("exec sleep 30", "said nothing for 1 s"),
+        ("exit 127", "'rsync' is not in its PATH"),
+        ("exec sleep 30", "sent nothing for 1 s"),
         ("cat", "cannot sync"),
     ] {
         let rsh = script(&scratch, "evil", does);
@@ -240,18 +240,18 @@ fn servers_are_hostile() {
 fn what_cannot_be_is_told() {
     let scratch = Scratch::with_pool();
     for (args, code, why) in [
-        (&["rsync://a/m", "rsync://b/m"][..], 1, "one of them must be a dataset of this machine"),
-        (&["rsync://a/m", "./dir"], 1, "one of them must be a dataset of this machine"),
-        (&["rsync://a/m", "host:tank/x"], 1, "one of them must be a dataset of this machine"),
-        (&["rsync://a/m", "zfs:tank/x"], 1, "one of them must be a dataset of this machine"),
+        (&["rsync://a/m", "rsync://b/m"][..], 1, "the other must be a dataset of this machine"),
+        (&["rsync://a/m", "./dir"], 1, "the other must be a dataset of this machine"),
+        (&["rsync://a/m", "host:tank/x"], 1, "the other must be a dataset of this machine"),
+        (&["rsync://a/m", "zfs:tank/x"], 1, "the other must be a dataset of this machine"),
         (&["rsync://a/m", "tank/x@y"], 1, "not a snapshot"),
         (&["rsync://a/m", "lake/x"], 1, "no such pool"),
-        (&["rsync://a", "tank/x"], 2, "names no module"),
-        (&["-r", "rsync://a/m", "tank/x"], 2, "--recursive is not for servers of rsync"),
-        (&["-F", "rsync://a/m", "tank/x"], 2, "--force is not for servers of rsync"),
+        (&["rsync://a", "tank/x"], 2, "the module is missing"),
+        (&["-r", "rsync://a/m", "tank/x"], 2, "--recursive is not supported for rsync servers"),
+        (&["-F", "rsync://a/m", "tank/x"], 2, "--force is not supported for rsync servers"),
         (&["--filter=nonsense", "rsync://a/m", "tank/x"], 2, "Unknown filter rule"),
-        (&["--delete", "tank/a", "tank/b"], 2, "--delete is for servers of rsync"),
-        (&["--filter=- x", "tank/a", "/srv/b"], 2, "--filter is for servers of rsync"),
+        (&["--delete", "tank/a", "tank/b"], 2, "--delete is only for rsync servers"),
+        (&["--filter=- x", "tank/a", "/srv/b"], 2, "--filter is only for rsync servers"),
     ] {
         let said = sync(&scratch, args);
         assert!(said.code == code && said.err.contains(why), "{args:?}: {said:?}");
@@ -269,10 +269,7 @@ fn machines_without_snowmelt_are_asked_through_their_rsync() {
     let (there, copy) = (home.join("source").display().to_string(), home.join("copy"));
     let (from, to) = (format!("host:{there}"), format!("host:{}", copy.display()));
     let note = |said: &Said| {
-        said.err
-            .lines()
-            .filter(|line| line.ends_with("'host' has no snowmelt: going on through its rsync"))
-            .count()
+        said.err.lines().filter(|line| line.ends_with("'host' has no snowmelt: using its rsync")).count()
     };
     let said = sync(&scratch, &["-e", &shell, "--json", &from, "tank/www"]);
     assert_eq!((said.code, note(&said)), (0, 1), "{said:?}");
@@ -298,7 +295,7 @@ fn machines_without_snowmelt_are_asked_through_their_rsync() {
     // A dataset with an import is not overwritten by a sync with rsync.
     scratch.ok(&format!("import {there} tank/own@one"));
     let said = sync(&scratch, &["-e", &shell, &from, "tank/own"]);
-    assert!(said.code == 1 && said.err.contains("two ways do not mix"), "{said:?}");
+    assert!(said.code == 1 && said.err.contains("cannot be mixed"), "{said:?}");
     assert!(said.err.contains(&format!("snowmelt sync host:rsync:{there} tank/own")), "{said:?}");
     assert_eq!(snapshots(&scratch, "tank/own").len(), 1);
     // rsync cannot transfer images.
@@ -315,13 +312,19 @@ fn machines_without_snowmelt_are_asked_through_their_rsync() {
 fn machines_that_have_neither_are_told() {
     let scratch = Scratch::with_home();
     let rsh = script(&scratch, "bare", "exit 127");
-    let neither = "there is neither 'snowmelt' nor 'rsync' in its PATH";
+    let neither = "neither 'snowmelt' nor 'rsync' is in its PATH";
     let only = "there is no 'snowmelt' in its PATH";
     for (args, why) in [
         (&["host:/srv/www", "tank/www"][..], neither),
         (&["tank/home", "host:/srv/www"], neither),
-        (&["-F", "host:/srv/www", "tank/www"], "its rsync cannot do it: --force is not for servers of rsync"),
-        (&["-r", "tank/home", "host:/srv/www"], "its rsync cannot do it: --recursive is not for servers"),
+        (
+            &["-F", "host:/srv/www", "tank/www"],
+            "its rsync failed too: --force is not supported for rsync servers",
+        ),
+        (
+            &["-r", "tank/home", "host:/srv/www"],
+            "its rsync failed too: --recursive is not supported for rsync servers",
+        ),
         (&["--remote-command=/opt/snowmelt", "host:/srv/www", "tank/www"], "there is no '/opt/snowmelt'"),
         (&["tank/home", "host:/srv/www.zstream"], only),
         (&["host:/srv/www", "zfs:rpool/www"], only),
@@ -330,7 +333,7 @@ fn machines_that_have_neither_are_told() {
     ] {
         let said = sync(&scratch, &[&["-e", &rsh], args].concat());
         assert!(said.code == 1 && said.err.contains(why), "{args:?}: {said:?}");
-        assert!(!said.err.contains("going on") || why == neither, "{args:?}: {said:?}");
+        assert!(!said.err.contains("using its rsync") || why == neither, "{args:?}: {said:?}");
         assert_ne!(scratch.run("list tank/www").code, 0, "{args:?}");
     }
     scratch.ok("check tank");
@@ -353,7 +356,8 @@ fn daemons_are_asked_as_rsync_asks_them() {
     let daemon = StockDaemon::start(
         &scratch,
         &format!(
-            "[m]\npath = {source}\n[locked]\npath = {source}\nauth users = joe\nsecrets file = {}\n[gone]\npath = /nowhere/at/all\n",
+            "[m]\npath = {source}\n[locked]\npath = {source}\nauth users = joe\nsecrets file = {}\n[gone]\npath = \
+             /nowhere/at/all\n",
             secrets.display()
         ),
     );
@@ -383,7 +387,7 @@ fn daemons_are_asked_as_rsync_asks_them() {
     fs::write(&file, "open sesame\n").unwrap();
     let with_file = format!("--password-file={}", file.display());
     let said = sync(&scratch, &[&with_file, &locked, "tank/locked"]);
-    assert!(said.code == 1 && said.err.contains("others may read it"), "{said:?}");
+    assert!(said.code == 1 && said.err.contains("other users can read it"), "{said:?}");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     synced(&scratch, &[&with_file, &locked, "tank/locked"]);
     let mut command = scratch.command("sync");
@@ -412,7 +416,7 @@ fn daemons_are_asked_as_rsync_asks_them() {
     assert!(child.wait().unwrap().success() && text.contains("Password for"), "{text}");
     assert!(!text.contains("sesame"), "{text}");
     for (path, why) in [
-        ("locked", "wants a password"),
+        ("locked", "needs a password"),
         ("nothing", "Unknown module"),
         ("gone", "the daemon says"),
         ("m/nothing", "No such file or directory"),

@@ -154,7 +154,7 @@ fn what_changes_meanwhile_is_taken_in_again_and_never_sent_wrong() {
     );
     let rsh = rsh(&scratch, "changing", &meanwhile(&touch));
     let said = sync(&scratch, &rsh, "src");
-    assert!(said.err.contains("has changed") && said.err.contains("taking it in once more"), "{said:?}");
+    assert!(said.err.contains("has changed") && said.err.contains("reading it again"), "{said:?}");
     sent(&said);
     same(&scratch, "src");
     let suspects = shadows(&scratch).join(format!("{}.suspects", shadow(&scratch)));
@@ -190,7 +190,7 @@ fn files_that_go_while_they_are_sent_are_left_out() {
     let rm = format!("rm -f {}/src/large;", scratch.path().display());
     let rsh = rsh(&scratch, "removing", &meanwhile(&rm));
     let said = sync(&scratch, &rsh, "src");
-    assert!(said.err.contains("taking it in once more"), "{said:?}");
+    assert!(said.err.contains("reading it again"), "{said:?}");
     sent(&said);
     same(&scratch, "src");
 }
@@ -289,9 +289,9 @@ fn only_one_sync_takes_a_directory_in() {
     let held = fs::File::options().write(true).open(lock).unwrap();
     held.lock().unwrap();
     let said = sync(&scratch, &rsh, "src");
-    assert!(said.code == 1 && said.err.contains("src': another sync of it is under way"), "{said:?}");
+    assert!(said.code == 1 && said.err.contains("src': another sync of it is running"), "{said:?}");
     let said = scratch.run("shadow destroy src");
-    assert!(said.code == 1 && said.err.contains("another sync of it is under way"), "{said:?}");
+    assert!(said.code == 1 && said.err.contains("another sync of it is running"), "{said:?}");
     drop(held);
     sent(&sync(&scratch, &rsh, "src"));
 }
@@ -304,7 +304,7 @@ fn a_shadow_that_is_lost_or_damaged_is_told() {
     fs::remove_dir_all(&pool).unwrap();
     let said = sync(&scratch, &rsh, "src");
     assert!(
-        said.code == 1 && said.err.contains("is gone, and with it what host:far/copy was made"),
+        said.code == 1 && said.err.contains("is lost, and with it the state that host:far/copy was made"),
         "{said:?}"
     );
     assert!(said.err.contains("have no snapshot in common"), "{said:?}");
@@ -324,7 +324,7 @@ fn a_shadow_that_is_lost_or_damaged_is_told() {
     scratch.ok("shadow destroy src");
     assert_eq!(scratch.ok("shadow list -Hp"), "");
     assert_eq!(fs::read_dir(shadows(&scratch)).unwrap().count(), 0);
-    assert!(scratch.run("shadow destroy src").err.contains("there is none"));
+    assert!(scratch.run("shadow destroy src").err.contains("no such shadow"));
     sent(&scratch.run(&format!("sync --json -e {} src host:far/again", rsh.display())));
 }
 
@@ -338,7 +338,7 @@ fn another_directory_in_its_place_is_told() {
     fs::write(src.join("large"), noise(20 * RECORD + 77, 6)).unwrap();
     settle(&src);
     let said = sync(&scratch, &rsh, "src");
-    assert!(said.err.contains("src' is another directory than at the last sync"), "{said:?}");
+    assert!(said.err.contains("src' is a different directory than at the last sync"), "{said:?}");
     sent(&said);
     same(&scratch, "src");
     // A file instead of a directory is refused.
@@ -475,7 +475,7 @@ fn a_full_disk_with_the_shadow_stops_the_sync_and_loses_nothing() {
     let refused = || {
         let said = sync(&scratch, &rsh, "src");
         assert_eq!((said.code, said.out.as_str()), (1, ""), "{said:?}");
-        for expected in ["src' need room in '", "state/snowmelt/shadow'", "XDG_STATE_HOME"] {
+        for expected in ["src' are stored in '", "state/snowmelt/shadow'", "XDG_STATE_HOME"] {
             assert!(said.err.contains(expected), "{expected}: {said:?}");
         }
     };
@@ -535,7 +535,7 @@ fn what_has_not_changed_costs_nothing() {
     for (source, target) in [("src", "near/copy"), ("./disk.img", "near/disk")] {
         scratch.ok(&format!("sync {source} {target}"));
         let said = scratch.ok(&format!("sync -v {source} {target}"));
-        assert!(said.starts_with(&format!("nothing changed: {target}@import_")), "{said}");
+        assert!(said.starts_with(&format!("nothing changed since {target}@import_")), "{said}");
         let told: Value =
             serde_json::from_str(&scratch.ok(&format!("sync --json {source} {target}"))).unwrap();
         assert_eq!(told["unchanged"], Value::Bool(true), "{told}");

@@ -89,7 +89,7 @@ fn a_tree_becomes_directories_and_images() {
     let scratch = with_tree();
     let copy = scratch.path().join("copy");
     let told = scratch.ok("sync -rn tank/home ./copy");
-    assert!(told.contains("would fill ./copy/alice/old with all of tank/home/alice/old"), "{told}");
+    assert!(told.contains("would copy all of tank/home/alice/old to ./copy/alice/old"), "{told}");
     assert!(!copy.exists());
     let first = json(&scratch.ok("sync -r --json tank/home ./copy"));
     assert_eq!(first["datasets"].as_array().unwrap().len(), 4, "{first}");
@@ -149,7 +149,7 @@ fn what_a_mount_would_hide_is_refused() {
     put(&scratch, "home/alice/hidden", b"below the mount");
     import(&scratch, "home", "tank/home");
     let said = scratch.fails(1, "sync -r tank/home ./copy");
-    for expected in ["something of its own at 'alice'", "is hidden", "3 datasets below"] {
+    for expected in ["it has an entry 'alice'", "would hide it", "3 datasets below"] {
         assert!(said.contains(expected), "{expected}: {said}");
     }
     assert!(!scratch.path().join("copy/alice").exists());
@@ -165,7 +165,7 @@ fn what_a_mount_would_hide_is_refused() {
     import(&scratch, "home", "tank/home");
     for line in ["sync tank/home ./copy", "sync -F tank/home ./copy", "sync -n tank/home ./copy"] {
         let said = scratch.fails(1, line);
-        assert!(said.contains("something of its own at 'alice'"), "{line}: {said}");
+        assert!(said.contains("it has an entry 'alice'"), "{line}: {said}");
     }
 }
 
@@ -227,7 +227,7 @@ fn targets_of_other_machines_are_as_those_of_this_one() {
     large.write_all_at(b"changed", 2 << 20).unwrap();
     import(&scratch, "home", "tank/home");
     let told = fine(&sync("-n tank/home")).to_owned();
-    assert!(told.contains("would bring"), "{told}");
+    assert!(told.contains("would update"), "{told}");
     let said = sync("--json --bwlimit 100M --compress tank/home");
     assert!((1..=1 << 20).contains(&bytes(fine(&said))), "{said:?}");
     assert_eq!(fs::metadata(copy.join("cinema/one")).unwrap().ino(), inode);
@@ -242,7 +242,7 @@ fn targets_of_other_machines_are_as_those_of_this_one() {
     assert_tree(&scratch, &copy);
     put(&scratch, "remote/theirs/file", b"not from a sync");
     let said = over(&scratch, &rsh, "tank/home", "theirs");
-    assert!(said.code == 1 && said.err.contains("no sync has put it there"), "{said:?}");
+    assert!(said.code == 1 && said.err.contains("was not made by a sync"), "{said:?}");
     assert!(!there(&scratch, "theirs/.snowmelt-sync").exists());
     // An image, and a file with a stream.
     fine(&over(&scratch, &rsh, "tank/home/disk", "disk.img"));
@@ -318,7 +318,7 @@ fn a_key_for_a_target_gives_nothing_else() {
     assert_same(&scratch, "tank/home", &copy, &[]);
     assert!(!there(&scratch, "elsewhere").exists());
     let said = scratch.run(&format!("sync -e {} host:far/x tank/x", forced.display()));
-    assert!(said.code == 1 && said.err.contains("is the target of a sync, and no pool"), "{said:?}");
+    assert!(said.code == 1 && said.err.contains("is for the target of a sync, not for a pool"), "{said:?}");
     // The other direction.
     let command = "exec snowmelt serve sync far";
     fs::write(&forced, script.replace("sh -c \"$2\"", command)).unwrap();

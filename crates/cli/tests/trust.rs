@@ -220,7 +220,7 @@ fn a_plain_pool_in_the_place_of_an_encrypted_one_is_refused_until_it_is_accepted
         for line in ["create tank/b", "list -o name tank", "pool export tank"] {
             let said = scratch.run(line);
             assert_eq!(said.code, 1, "{line}: {said:?}");
-            assert!(said.err.contains("is not the one that is known"), "{line}: {said:?}");
+            assert!(said.err.contains("is not the known one"), "{line}: {said:?}");
             assert!(said.err.contains("encrypted"), "{line}: {said:?}");
         }
         let path = scratch.path().join(place);
@@ -236,7 +236,7 @@ fn a_plain_pool_in_the_place_of_an_encrypted_one_is_refused_until_it_is_accepted
 fn another_pool_in_the_place_of_a_known_one_is_refused_and_one_that_is_made_anew_is_not() {
     let scratch = Scratch::with_pool();
     replace(&scratch, "data/snowmelt/tank", "");
-    assert!(scratch.fails(1, "create tank/b").contains("is not the one that is known"));
+    assert!(scratch.fails(1, "create tank/b").contains("is not the known one"));
     fs::remove_dir_all(scratch.path().join("data/snowmelt/tank")).unwrap();
     scratch.ok("pool create tank");
     scratch.ok("create tank/b");
@@ -259,7 +259,7 @@ fn a_pool_of_before_is_learned_when_it_is_opened() {
         "{text}"
     );
     replace(&scratch, "data/snowmelt/tank", "");
-    assert!(scratch.fails(1, "create tank/b").contains("is not the one that is known"));
+    assert!(scratch.fails(1, "create tank/b").contains("is not the known one"));
 }
 
 #[test]
@@ -293,11 +293,11 @@ fn another_pool_is_neither_salvaged_nor_destroyed() {
     replace(&scratch, "data/snowmelt/tank", "");
     let ring = scratch.path().join("data/snowmelt/tank/uberblocks");
     let whole = fs::read(&ring).unwrap();
-    assert!(scratch.fails(1, "pool destroy tank").contains("is not the one that is known"));
+    assert!(scratch.fails(1, "pool destroy tank").contains("is not the known one"));
     let none = vec![0; whole.len()];
     fs::write(&ring, &none).unwrap();
     for line in ["salvage -n tank", "salvage tank", "pool destroy tank"] {
-        assert!(scratch.fails(1, line).contains("is not the one that is known"), "{line}");
+        assert!(scratch.fails(1, line).contains("is not the known one"), "{line}");
     }
     assert_eq!(fs::read(&ring).unwrap(), none);
 }

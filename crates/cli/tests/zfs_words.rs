@@ -325,11 +325,11 @@ fn versions_are_shown_and_stay() {
     assert_eq!(scratch.fails(1, "zpool upgrade nopool"), "cannot open 'nopool': no such pool\n");
     assert_eq!(
         scratch.fails(1, "create -o version=1 tank/old"),
-        "cannot create 'tank/old': filesystems of version 5 alone are made here\n"
+        "cannot create 'tank/old': a new filesystem always has version 5\n"
     );
     scratch.ok("create -o version=5 tank/new");
     scratch.ok("snapshot tank/new@s");
-    assert!(scratch.fails(1, "clone -o version=4 tank/new@s tank/clone").contains("version 5 alone"));
+    assert!(scratch.fails(1, "clone -o version=4 tank/new@s tank/clone").contains("always has version 5"));
 }
 
 #[test]

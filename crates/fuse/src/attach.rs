@@ -18,7 +18,7 @@ use rustix::net::{
 
 use crate::kernel::TRANSFER_MAX;
 
-/// Bits of a mode that say what it is of (`S_IFMT`).
+/// Bits of a mode with the type of the file (`S_IFMT`).
 const FORMAT: u32 = 0o170_000;
 
 /// `FUSE_INIT`, and room for it: the kernel does not let a reader have less (`FUSE_MIN_READ_BUFFER`).
@@ -26,7 +26,7 @@ const INIT: u32 = 26;
 const INIT_MAX: usize = 64 << 10;
 /// Bytes of the answer: `struct fuse_out_header` and `struct fuse_init_out`.
 const INIT_OUT: u32 = 16 + 64;
-/// Versions of the protocol: what is spoken here, and what the kernel must speak at least (Linux 4.20).
+/// Versions of the protocol: the version used here, and the oldest version that the kernel may have (Linux 4.20).
 const MAJOR: u32 = 7;
 const MINOR: u32 = 40;
 const MINOR_MIN: u32 = 28;
@@ -41,26 +41,26 @@ const NANOSECOND: u32 = 1;
 /// How something is to be mounted.
 #[derive(Debug, Clone)]
 pub(crate) struct Attach<'a> {
-    /// What the table of mounts names.
+    /// The source in the table of mounts.
     pub(crate) name: &'a str,
-    /// What is in it: `fuse.` and this is the type.
+    /// The subtype: the type is `fuse.` and this.
     pub(crate) subtype: &'a str,
     /// Flags of mount(2).
     pub(crate) flags: MountFlags,
-    /// Others than the user who mounts may use it.
+    /// Users other than the one who mounts may use it.
     pub(crate) allow_other: bool,
     /// Largest read of a file that the kernel asks for at once, bytes.
     pub(crate) read_max: u32,
 }
 
-/// What is wanted of the kernel, told in the first exchange.
+/// The settings for the kernel, sent in the first exchange.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wants {
     /// What this kernel does not know it cannot be asked for, and is no worse without.
     pub(crate) flags: InitFlags,
-    /// Most bytes that it reads ahead by itself; `None` for what it says.
+    /// Maximum size of the kernel's read-ahead in bytes; `None` for the kernel's default.
     pub(crate) read_ahead: Option<u32>,
-    /// Requests that it sends ahead without anybody waiting.
+    /// Maximum number of background requests.
     pub(crate) background: u16,
 }
 
@@ -87,12 +87,13 @@ impl Attach<'_> {
         Ok(device)
     }
 
-    /// Mounts what this device serves already, so that the same files are in both places. Kernels before 5.15 refuse it.
+    /// Mounts the filesystem of this device in one more place, with the same files. Kernels before 5.15 refuse this.
     ///
     /// # Errors
     /// When the system refuses.
     pub(crate) fn mount_device(&self, device: BorrowedFd<'_>, dir: &Path) -> io::Result<()> {
-        // What is mounted on is what is looked at here, whatever the path leads to by then; and root follows no stranger's link.
+        // The directory that is checked here is also the one that is mounted on, even if the path leads elsewhere by
+        // then. Root does not follow links of other users.
         let place = snowmelt_store::open_named(dir)?;
         let mode = rustix::fs::fstat(&place)?.st_mode;
         let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
@@ -115,7 +116,7 @@ impl Attach<'_> {
         format!("default_permissions,max_read={},subtype={}{other}", self.read_max, self.subtype)
     }
 
-    /// `fusermount3` mounts for who may not, and sends the device through a socket.
+    /// `fusermount3` mounts for users without the right to mount, and sends the device through a socket.
     fn ask_helper(&self, dir: &Path) -> io::Result<OwnedFd> {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         rustix::io::fcntl_setfd(&theirs, FdFlags::empty())?;
@@ -140,7 +141,7 @@ impl Attach<'_> {
     }
 }
 
-/// `FUSE_INIT`, the first request: the kernel tells what it can do, and is told what is wanted.
+/// `FUSE_INIT`, the first request: the kernel sends its features, and the answer selects from them.
 fn agree(device: &OwnedFd, wants: &Wants) -> io::Result<()> {
     let mut buffer = vec![0; INIT_MAX];
     let length = loop {

@@ -23,7 +23,7 @@ pub enum MountError {
     Directory {
         /// Where it was to be mounted.
         dir: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// The system refuses to mount.
@@ -31,16 +31,16 @@ pub enum MountError {
     Mount {
         /// Where it was to be mounted.
         dir: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// There is no FUSE.
     #[error("/dev/fuse: {source}")]
     NoFuse {
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Somebody uses it.
+    /// It is in use.
     #[error("{}: the filesystem is in use", dir.display())]
     Busy {
         /// Where it is mounted.
@@ -51,7 +51,7 @@ pub enum MountError {
     Remount {
         /// Where it is mounted.
         dir: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// The system refuses to unmount.
@@ -59,7 +59,7 @@ pub enum MountError {
     Unmount {
         /// Where it is mounted.
         dir: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
 }

@@ -25,18 +25,19 @@ use crate::wire::{
     ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
 };
 
-/// How long the kernel takes attributes to be what they were, if it hears of no change.
+/// How long the kernel may cache attributes, if there is no change through it.
 const ATTRIBUTES_HOLD: Duration = Duration::from_secs(10);
-/// Control directories and what is in them change without its doing.
+/// Control directories and their contents change without the kernel.
 const NOT_AT_ALL: Duration = Duration::ZERO;
 
 /// The kernel's number for the root (`FUSE_ROOT_ID`).
 const ROOT: u64 = 1;
-/// Requests that the kernel sends ahead without anybody waiting: readahead, writes of mapped files.
+/// Background requests of the kernel: read-ahead, writes of mapped files.
 const BACKGROUND_MAX: u16 = 64;
 /// Directory entries fetched at once.
 const ENTRIES: usize = 256;
-/// Most bytes copied in one request, so that it ends in reasonable time; whoever wants more asks again.
+/// Maximum number of bytes that one request copies, so that it ends in reasonable time. For more, the caller sends
+/// another request.
 const COPY_MAX: u64 = 64 << 20;
 
 /// `setxattr` (`include/uapi/linux/xattr.h`).
@@ -51,7 +52,7 @@ pub(crate) struct Adapter {
 }
 
 thread_local! {
-    /// What is read on its way to the kernel. Zeroed once, not for each request.
+    /// The buffer for reads, on the way to the kernel. Zeroed once, not for each request.
     static READ: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -86,7 +87,7 @@ impl Adapter {
             | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES)
     }
 
-    /// Creates a file and opens it. The kernel asks for this when it knows of no such name, but there may be one by now.
+    /// Creates a file and opens it. The kernel sends this if it knows no such name, but the name may exist by now.
     fn create_open(
         &self,
         parent: INodeNo,
@@ -114,7 +115,7 @@ impl Adapter {
         self.checked(self.vfs.set_attributes(self.ino(ino)?, changes, who))
     }
 
-    /// Gives what is read to `reply`.
+    /// Sends the data to `reply`.
     fn read_at(&self, ino: INodeNo, offset: u64, size: u32, reply: ReplyData) {
         READ.with_borrow_mut(|buf| {
             let size = size.min(TRANSFER_MAX) as usize;
@@ -146,7 +147,7 @@ impl Adapter {
         Ok(names.into_iter().flat_map(|name| name.into_iter().chain([0])).collect())
     }
 
-    /// Gives entries from `offset` on to `add`, which says when it has had enough.
+    /// Passes entries from `offset` on to `add`, which reports when the buffer is full.
     fn list(
         &self,
         ino: INodeNo,
@@ -158,7 +159,7 @@ impl Adapter {
         loop {
             let entries = match self.vfs.read_dir(ino, from, ENTRIES) {
                 Ok(entries) => entries,
-                // What was listed so far is told first; the failure comes when the kernel asks on.
+                // The entries so far are returned first. The next request returns the error.
                 Err(_) if from != offset => return Ok(()),
                 Err(error) => return self.checked(Err(error)),
             };
@@ -172,7 +173,7 @@ impl Adapter {
         }
     }
 
-    /// The kernel gives what it knows of a name to the one that it moved to.
+    /// The kernel moves its cache entry of the old name to the new name.
     fn tell_moved(&self, from: (INodeNo, u64, &OsStr), to: (INodeNo, u64, &OsStr), mode: RenameMode) {
         let exchanged = if mode == RenameMode::Exchange { Some(from) } else { None };
         for (kernel, parent, name) in std::iter::once(to).chain(exchanged) {
@@ -182,7 +183,7 @@ impl Adapter {
         }
     }
 
-    /// The type of what an entry leads to, also where the directory does not tell.
+    /// The type of an entry's object, also if the directory does not have it.
     fn entry_type(&self, entry: &snowmelt_fs::vfs::Entry) -> fuser::FileType {
         let looked_up = || self.vfs.stat(entry.ino).ok().and_then(|stat| file_type(stat.kind()));
         file_type(entry.kind).or_else(looked_up).unwrap_or(fuser::FileType::RegularFile)
@@ -216,7 +217,7 @@ fn who_with(request: &Request, umask: u32) -> Who {
     Who { umask, ..who(request) }
 }
 
-/// Answers with what a name in a directory leads to.
+/// Answers with the object of a name in a directory.
 fn entry(adapter: &Adapter, reply: ReplyEntry, (parent, name): (INodeNo, &OsStr), answer: Answer<Stat>) {
     match answer {
         Ok(stat) => {
@@ -238,7 +239,7 @@ fn xattr(reply: ReplyXattr, size: u32, answer: Answer<Vec<u8>>) {
     }
 }
 
-/// What is wanted of the kernel.
+/// The settings for the kernel.
 pub(crate) fn wants(posix_acl: bool) -> Wants {
     let mut flags = InitFlags::FUSE_ASYNC_DIO
         | InitFlags::FUSE_PARALLEL_DIROPS
@@ -457,7 +458,7 @@ impl Filesystem for Adapter {
     fn opendir(&self, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let opened = self.ino(ino).and_then(|ino| {
             self.checked(self.vfs.open_inode(ino, OpenFor::default()))?;
-            // What can never change may be kept.
+            // Content that never changes can be cached.
             let frozen = self.vfs.is_snapshot() || snowmelt_fs::vfs::ino::is_in_snapshot(ino);
             Ok(if frozen {
                 FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE
@@ -597,7 +598,7 @@ impl Filesystem for Adapter {
 }
 
 impl Adapter {
-    /// Adds an entry with its attributes, which is as good as a lookup; says when there is no more room.
+    /// Adds an entry with its attributes, which counts as a lookup. Reports when the buffer is full.
     fn add_plus(
         &self,
         reply: &mut ReplyDirectoryPlus,
@@ -611,7 +612,7 @@ impl Adapter {
             false => self.vfs.stat_referred(entry.ino).ok(),
         };
         let Some(stat) = stat else {
-            // Without attributes: whoever wants them looks the name up.
+            // Without attributes: for these the name is looked up.
             let attr = FileAttr { ino: INodeNo(entry.ino), kind: self.entry_type(entry), ..NO_ATTRIBUTES };
             return reply.add(INodeNo(0), entry.next, name, (NOT_AT_ALL, NOT_AT_ALL), &attr, Generation(0));
         };

@@ -15,7 +15,8 @@ const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 const FSXATTR_LEN: usize = 28;
 const FSXATTR_PROJECT: usize = 12;
 
-/// Flags of `FS_IOC_SETFLAGS` and the same of `FS_IOC_FSSETXATTR`: immutable, append-only, no dump, project inheritance.
+/// Flags of `FS_IOC_SETFLAGS`, and the same flags of `FS_IOC_FSSETXATTR`: immutable, append-only, no dump, project
+/// inheritance.
 const EXTENDED: [(u32, u32); 4] = [(0x10, 0x8), (0x20, 0x10), (0x40, 0x80), (0x2000_0000, 0x200)];
 
 fn to_extended(flags: u32) -> u32 {
@@ -33,7 +34,7 @@ fn word(data: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(data.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// What the kernel gets as the answer.
+/// The answer to the kernel.
 pub(crate) fn ioctl(vfs: &Vfs, ino: u64, command: u32, data: &[u8], who: Who) -> Result<Vec<u8>, Errno> {
     let set = |changes: SetAttributes| match vfs.set_attributes(ino, &changes, who) {
         Ok(_) => Ok(Vec::new()),

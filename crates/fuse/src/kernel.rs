@@ -1,4 +1,4 @@
-//! What all filesystems here tell the kernel, and understand of what it says.
+//! Conversions between the types of the kernel and those of the filesystems here.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use crate::wire::ReplyEmpty;
 
 /// Largest read or write, bytes.
 pub(crate) const TRANSFER_MAX: u32 = 1 << 20;
-/// Largest read of a file that the kernel is to ask for at once, bytes: what was verified is in the processor's cache
-/// still when it is copied out.
+/// Maximum size of a read request of the kernel in bytes. With this size, verified data is still in the processor's
+/// cache when it is copied.
 pub(crate) const READ_MAX: u32 = 128 << 10;
-/// How far the kernel is to read ahead of who reads in order, bytes: with its own 128 KiB there is one request at a
-/// time, and hashing keeps the reader waiting.
+/// Size of the kernel's read-ahead for sequential reads, in bytes. With the kernel's own 128 KiB there is one request
+/// at a time, and the reader waits for the hashing.
 const READ_AHEAD: u32 = 2 << 20;
 /// Units of `statfs` and of `st_blocks`, bytes (`SPA_MINBLOCKSIZE`, as in ZFS).
 pub(crate) const FRAGMENT: u64 = 512;
@@ -32,13 +32,13 @@ const ZERO_RANGE: i32 = 0x10;
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
-/// What is told of failures that nobody but the operator can do something about.
+/// The output for failures that only the operator can fix.
 pub(crate) type Complain<E> = Arc<dyn Fn(&E) + Send + Sync>;
 
-/// What a request is answered with.
+/// The result of a request.
 pub(crate) type Answer<T> = Result<T, Errno>;
 
-/// An error number for an error. Its cause is lost from here on, so what is nobody's fault is told the operator.
+/// The error number for an error. The cause is lost from here on, so internal failures are reported to the operator.
 pub(crate) fn told<T, E>(
     result: Result<T, E>,
     errno: impl Fn(&E) -> Errno,
@@ -88,7 +88,7 @@ impl Allocate {
     }
 }
 
-/// What `lseek` looks for: the kernel does by itself what is not about holes.
+/// The target of `lseek`. The kernel handles everything except data and holes by itself.
 ///
 /// # Errors
 /// `EINVAL`.
@@ -117,10 +117,10 @@ pub(crate) fn mount_point(dir: &Path) -> Result<PathBuf, MountError> {
     }
 }
 
-/// Makes the kernel read ahead of who reads in order from what was just mounted on `dir`. Only root may say so: for others
-/// it stays as it is.
+/// Sets the kernel's read-ahead for sequential reads of the new mount on `dir`. Only root may set it. For other users
+/// it does not change.
 pub(crate) fn read_ahead(dir: &Path) {
-    // Nobody answers requests yet.
+    // Requests are not answered yet.
     let Ok(stat) = statx(CWD, dir, AtFlags::STATX_DONT_SYNC, StatxFlags::empty()) else { return };
     let knob = format!("/sys/class/bdi/{}:{}/read_ahead_kb", stat.stx_dev_major, stat.stx_dev_minor);
     let _ = std::fs::write(knob, (READ_AHEAD >> 10).to_string());
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(Allocate::of(3), Ok(Allocate::Hole));
         assert_eq!(Allocate::of(16), Ok(Allocate::Zeros { keep_size: false }));
         assert_eq!(Allocate::of(17), Ok(Allocate::Zeros { keep_size: true }));
-        // A hole that changes the size; COLLAPSE_RANGE; what is no mode.
+        // A hole that changes the size; COLLAPSE_RANGE; an invalid mode.
         for mode in [2, 8, 64, -1] {
             assert_eq!(Allocate::of(mode), Err(Errno::EOPNOTSUPP));
         }

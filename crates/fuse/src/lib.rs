@@ -1,15 +1,14 @@
 //! Filesystem datasets mounted through FUSE; and volumes as files of one directory ([`VolumesMount`]).
 //!
-//! [`Mounts`] keeps what one process has mounted; each [`Mount`] serves a [`Vfs`](snowmelt_fs::vfs::Vfs) to the kernel,
-//! all of them from a few threads (`server`). No storage is known here, and nothing of pools but that an open one wants to commit now and
-//! then.
+//! [`Mounts`] has the mounts of a process. Each [`Mount`] serves a [`Vfs`](snowmelt_fs::vfs::Vfs) to the kernel, and
+//! all of them share a few threads (`server`). This crate knows nothing about storage, and about pools only that an
+//! open one has to commit now and then.
 //!
-//! What the kernel caches: names and attributes for as long as `told::NAMES_HOLD` and `filesystem::ATTRIBUTES_HOLD` say,
-//! and content until it is told otherwise. All changes come through the one mount that a dataset has, so what the kernel
-//! knows is right, unless a rollback or receive replaces the content, or a snapshot is destroyed: then
-//! [`Mounts::refresh`] makes it forget. Names of snapshots are not cached.
-//! Writes are passed on at once (no writeback cache), since the size of a file must not be the kernel's to say when a
-//! rollback may change it.
+//! The kernel caches names and attributes for the time in `told::NAMES_HOLD` and `filesystem::ATTRIBUTES_HOLD`, and
+//! content until it is invalidated. All changes come through the one mount of a dataset, so the caches are correct,
+//! unless a rollback or receive replaces the content, or a snapshot is destroyed. Then [`Mounts::refresh`]
+//! invalidates them. Names of snapshots are not cached. Writes are passed on at once (no writeback cache): with that
+//! cache the kernel would decide the size of a file, which a rollback may change.
 
 mod attach;
 mod convert;

@@ -23,7 +23,7 @@ use crate::unmount::unmount_at;
 /// How to mount.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MountOptions {
-    /// Others than the user who mounts may use it, as the files' permissions say.
+    /// Users other than the one who mounts may use it, according to the permissions of the files.
     pub allow_other: bool,
 }
 
@@ -38,7 +38,8 @@ pub struct Mount {
     in_kernel: Mutex<VfsOptions>,
     /// Content that the kernel knows of.
     epoch: AtomicU64,
-    /// The [`Vfs::change_count`] up to which the mount and the kernel follow the catalog; held while they are brought there.
+    /// The [`Vfs::change_count`] up to which the mount and the kernel are in line with the catalog. Locked while they
+    /// are updated.
     followed: Mutex<Option<u64>>,
     ended: Mutex<Ended>,
     end: Condvar,
@@ -51,7 +52,7 @@ struct Place {
     /// Its full name, as it was then.
     name: String,
     dir: PathBuf,
-    /// It was mounted read-only there, whatever it is elsewhere.
+    /// It was mounted read-only at this place, regardless of other places.
     read_only: bool,
 }
 
@@ -104,14 +105,14 @@ impl Mount {
         match begun {
             Ok(()) => Ok(mount),
             Err(source) => {
-                // Nobody would answer those who look at it.
+                // Accesses to it would not be answered.
                 let _ = unmount_at(&place.dir, true);
                 Err(MountError::Mount { dir: place.dir, source })
             }
         }
     }
 
-    /// The full name of what is mounted, as it was then.
+    /// The full name of the dataset or snapshot at the time of the mount.
     pub fn name(&self) -> String {
         self.places.lock().first().map(|place| place.name.clone()).unwrap_or_default()
     }
@@ -134,7 +135,7 @@ impl Mount {
         self.places.lock().iter().map(|place| place.dir.clone()).collect()
     }
 
-    /// Mounts it in one more place, as `chosen` says there. Nobody but root may.
+    /// Mounts it in one more place, with the options in `chosen`. Only root may do this.
     ///
     /// # Errors
     /// [`MountError::Mounted`] if it is mounted there; [`MountError::Mount`] when the system refuses.
@@ -150,7 +151,7 @@ impl Mount {
             Attach { flags: flags(chosen, read_only), ..attach(name, &self.vfs, &MountOptions::default()) };
         attach.mount_device(self.notifier.device(), &dir).map_err(failed)?;
         kernel::read_ahead(&dir);
-        // What was unmounted behind our back.
+        // Mounts that were unmounted by others.
         places.retain(|place| self.is_at(place));
         places.push(Place { name: name.to_owned(), dir, read_only });
         Ok(())
@@ -169,27 +170,27 @@ impl Mount {
         Ok(())
     }
 
-    /// Whether what shows at a place is this, and not something that was mounted there since.
+    /// Whether a place shows this mount, and not a later one on top of it.
     fn is_at(&self, place: &Place) -> bool {
         let mounted = crate::table::mounted().unwrap_or_default();
         mounted.iter().rev().find(|mounted| mounted.dir == place.dir).is_some_and(|it| it.name == place.name)
     }
 
-    /// What is mounted.
+    /// The mounted dataset or snapshot.
     pub fn vfs(&self) -> &Arc<Vfs> {
         &self.vfs
     }
 
-    /// Unmounts it. What was written is durable only when [`Mount::wait_for`] returns `true`.
+    /// Unmounts it. Written data is durable only when [`Mount::wait_for`] returns `true`.
     ///
     /// # Errors
-    /// [`MountError::Busy`] while it is in use, unless forced: then it goes as soon as it is not.
+    /// [`MountError::Busy`] while it is in use. With force, it is removed as soon as it is not.
     pub fn unmount(&self, force: bool) -> Result<(), MountError> {
         if self.is_over() {
             return Ok(());
         }
         let mut places = self.places.lock();
-        // The first goes last: if one of the others is in use, it stays what it was.
+        // The first place is unmounted last: if one of the others is in use, the first one stays mounted.
         while places.len() > 1 {
             if let Some(last) = places.last().filter(|last| self.is_at(last)) {
                 unmount_at(&last.dir, force)?;
@@ -206,7 +207,7 @@ impl Mount {
         Ok(())
     }
 
-    /// Whether it was unmounted by force: it is over as soon as nobody uses it, and nobody has to wait for that.
+    /// Whether it was unmounted by force: it ends as soon as it is no longer used, and nobody has to wait for this.
     pub fn is_forced(&self) -> bool {
         self.is_forced.load(Ordering::Acquire)
     }
@@ -216,14 +217,14 @@ impl Mount {
         rustix::fs::stat(self.dir()).ok().map(|stat| stat.st_dev)
     }
 
-    /// Changes how it is mounted: read-only or not, and what else options can say.
+    /// Changes its mount options: read-only or not, and all others.
     ///
     /// # Errors
     /// [`MountError::Busy`] while something is open that could be written, when it is to be read-only;
     /// [`MountError::Remount`], to anybody but root; [`MountError::Vfs`] for a snapshot that is to be written.
     pub fn remount(&self, chosen: VfsOptions) -> Result<(), MountError> {
         let was = self.vfs.options();
-        // The kernel knows what is open, so that it is first to refuse writes and last to allow them.
+        // The kernel knows the open files. So it is the first to refuse writes, and the last to allow them.
         if chosen.read_only {
             self.remount_in_kernel(&chosen)?;
             return Ok(self.vfs.remount(chosen)?);
@@ -247,9 +248,9 @@ impl Mount {
         Ok(())
     }
 
-    /// Takes changed properties of the dataset over. What the kernel cannot be told now holds here all the same, as far as it
-    /// is for us to see to: while a file is open for writing the kernel has it mounted for writing, and each write is
-    /// refused here. The kernel is told the next time. Says whether nothing is left for that.
+    /// Applies changed properties of the dataset. If the kernel cannot accept a change now, it applies here only, as
+    /// far as possible: while a file is open for writing, the kernel keeps the mount writable, and each write is
+    /// refused here. The kernel gets the change the next time. Returns whether nothing is left for the next time.
     fn follow_properties(&self) -> Result<bool, MountError> {
         self.vfs.reload_properties()?;
         if self.vfs.is_snapshot() || !rustix::process::geteuid().is_root() {
@@ -278,7 +279,7 @@ impl Mount {
     /// Waits until it is, at most so long; whether it is.
     ///
     /// # Errors
-    /// When the last of it could not be written.
+    /// When the last data could not be written.
     pub fn wait_for(&self, limit: Duration) -> Result<bool, MountError> {
         let mut ended = self.ended.lock();
         if matches!(*ended, Ended::No) {
@@ -290,9 +291,10 @@ impl Mount {
         }
     }
 
-    /// After a command that may have changed properties, replaced the content or destroyed snapshots: takes the properties
-    /// over, and makes the kernel forget what is not so any more. Returns how long it believes names that are not known here;
-    /// `None` if nothing of the pool changed since the last time, so that nothing was read.
+    /// To be called after a command that may have changed properties, replaced the content or destroyed snapshots.
+    /// Applies the properties, and invalidates outdated entries in the kernel's caches. Returns how long the kernel
+    /// may still use names that are not known here. `None` if nothing in the pool changed since the last time, so
+    /// that nothing was read.
     ///
     /// # Errors
     /// When the pool cannot be read, or the kernel refuses other options.
@@ -331,7 +333,7 @@ impl Mount {
     }
 }
 
-/// Of mount(2), for root. Of the times of last read one is said, since with none it stays as it was.
+/// Flags of mount(2), for root. One of the atime flags is always given, because without one the old setting stays.
 fn flags(chosen: &VfsOptions, read_only: bool) -> MountFlags {
     let flags = [
         (read_only, MountFlags::RDONLY),

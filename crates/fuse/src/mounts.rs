@@ -14,7 +14,7 @@ use snowmelt_pool::{PoolError, Syncer};
 use crate::error::MountError;
 use crate::mount::{Mount, MountOptions};
 
-/// How soon whoever waits for mounts to end learns that it should not.
+/// Interval of the check whether the wait for the end of mounts was cancelled.
 const CANCEL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The mounts of a pool that this process has open.
@@ -35,7 +35,7 @@ struct State {
 }
 
 impl Mounts {
-    /// None yet. `complain` is told what went wrong that nobody else is told in full.
+    /// No mounts yet. `complain` gets the errors that no one else gets in full.
     pub fn new(datasets: Arc<Datasets>, complain: fn(&str)) -> Arc<Self> {
         Arc::new(Self { datasets, state: Mutex::default(), changed: Condvar::new(), complain })
     }
@@ -122,12 +122,12 @@ impl Mounts {
         Syncer::start(self.datasets.pool().clone(), failed)
     }
 
-    /// What is mounted.
+    /// The mounts.
     pub fn list(&self) -> Vec<Arc<Mount>> {
         self.state.lock().mounts.clone()
     }
 
-    /// The mount of a dataset's head. Nobody but the pool's owner can have one.
+    /// The mount of a dataset's head. Only the pool's owner can have one.
     pub fn head(&self, id: DatasetId) -> Option<Arc<Mount>> {
         self.state.lock().mounts.iter().find(|mount| is_head_of(mount, id)).cloned()
     }
@@ -173,9 +173,9 @@ impl Mounts {
         }
     }
 
-    /// To be called after a command that may have rolled back, received into, or set properties of a mounted dataset, or
-    /// destroyed snapshots: afterwards everybody sees what is there now. Returns how many mounts had to be looked at: those of
-    /// a pool of which nothing changed since the last time need not be.
+    /// To be called after a command that may have rolled back a mounted dataset, received into it, set its
+    /// properties, or destroyed snapshots. Afterwards all users see the current state. Returns the number of mounts
+    /// that had to be checked. Mounts of a pool without changes since the last time are not.
     pub fn refresh(&self) -> usize {
         let (mut wait, mut read) = (Duration::ZERO, 0);
         for mount in self.list() {

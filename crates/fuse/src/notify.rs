@@ -1,4 +1,4 @@
-//! What the kernel is told without having asked: that something it remembers is not so any more
+//! Notifications: messages to the kernel that something in its caches is no longer valid
 //! (`include/uapi/linux/fuse.h`: `fuse_notify_code`).
 
 use std::fs::File;
@@ -8,13 +8,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// `FUSE_NOTIFY_INVAL_INODE` and `FUSE_NOTIFY_INVAL_ENTRY`.
 const INVALIDATE_INODE: i32 = 2;
 const INVALIDATE_ENTRY: i32 = 3;
-/// `FUSE_EXPIRE_ONLY`: the name is looked up again when it is used next; what is mounted on it, or works in it, stays. Kernels
-/// before 6.2 drop the name.
+/// `FUSE_EXPIRE_ONLY`: the name is looked up again at its next use. Mounts on it and processes in it are not
+/// affected. Kernels before 6.2 drop the name.
 const EXPIRE_ONLY: u32 = 1;
 /// `struct fuse_out_header`, bytes.
 const HEADER: u32 = 16;
 
-/// A way to tell the kernel about one mount.
+/// Sends notifications about one mount to the kernel.
 #[derive(Debug)]
 pub(crate) struct Notifier {
     device: File,
@@ -49,7 +49,8 @@ impl Notifier {
         self.send(INVALIDATE_ENTRY, &body);
     }
 
-    /// One message is one write. It fails for what the kernel does not know (any more), and when all is unmounted.
+    /// Each message is one write. It fails if the kernel does not know the name or inode (any more), and after the
+    /// unmount.
     fn send(&self, code: i32, body: &[u8]) {
         let Ok(length) = u32::try_from(body.len()) else { return };
         let mut message = (HEADER + length).to_ne_bytes().to_vec();

@@ -1,9 +1,9 @@
 //! The threads that answer the kernel's requests: a few, shared by all mounts of the process.
 //!
-//! All `/dev/fuse` files are read without blocking, and waited for through one epoll. A thread takes one request at a time,
-//! into its own buffer, and answers it. When all threads are busy another one begins, up to [`THREADS_MAX`]; those that
-//! have had nothing to do for a while end, with their buffers. One mount keeps at most [`BUSY_MAX`] of them, so that one whose
-//! pool hangs leaves the others theirs.
+//! All `/dev/fuse` files are read without blocking, and one epoll waits for them. A thread reads one request at a
+//! time into its own buffer, and answers it. If all threads are busy, another one is started, up to [`THREADS_MAX`].
+//! Threads that are idle for a while end, and their buffers are freed. One mount uses at most [`BUSY_MAX`] of them,
+//! so that a mount whose pool hangs does not block the others.
 //!
 //! Locks: that of a mount's state is a leaf. Nothing is answered while one is held.
 
@@ -30,7 +30,7 @@ const BUSY_MAX: usize = 16;
 /// Threads that stay although they have nothing to do, and how long the others wait.
 const THREADS_IDLE: usize = 2;
 const IDLE_MAX: Duration = Duration::from_secs(2);
-/// Bytes of a request beside what it writes (`FUSE_BUFFER_HEADER_SIZE` of libfuse).
+/// Size of a request without the data to write (`FUSE_BUFFER_HEADER_SIZE` of libfuse).
 const HEADERS_MAX: usize = 4096;
 /// One thread is woken by a request, and has the next one watched for when it has read it.
 const ONCE: EventFlags = EventFlags::IN.union(EventFlags::ONESHOT);
@@ -48,7 +48,7 @@ struct State {
     busy: usize,
     /// It is unmounted.
     is_over: bool,
-    /// What is to be done then, when nothing is being answered any more.
+    /// The action after the last answer.
     over: Option<Box<dyn FnOnce() + Send>>,
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn serve(
     Ok(())
 }
 
-/// Calls what is there, once.
+/// Calls the action, once.
 fn run(over: &Mutex<Option<Box<dyn FnOnce() + Send>>>) {
     let over = over.lock().take();
     if let Some(over) = over {
@@ -113,7 +113,7 @@ fn run(over: &Mutex<Option<Box<dyn FnOnce() + Send>>>) {
 }
 
 impl Server {
-    /// Sees to it that somebody waits for requests.
+    /// Makes sure that a thread waits for requests.
     fn ensure_thread(&'static self) -> io::Result<()> {
         {
             let mut threads = self.threads.lock();
@@ -164,7 +164,7 @@ impl Server {
         }
     }
 
-    /// Takes a request of a mount, has somebody else wait for the next one, and answers it.
+    /// Reads a request of a mount, lets another thread wait for the next one, and answers it.
     fn take(&'static self, served: &Arc<Served>, buffer: &mut [u8]) {
         let read = (&*served.device).read(buffer);
         {
@@ -174,7 +174,7 @@ impl Server {
                 Err(error) if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => {
                     state.is_over = true
                 }
-                // Nothing there, or the one who asked was killed.
+                // There is no request, or the requesting process was killed.
                 Err(_) => {}
             }
             if !state.is_over && state.busy < BUSY_MAX {
@@ -197,7 +197,7 @@ impl Server {
         self.end(served);
     }
 
-    /// Ends what is unmounted, once nothing of it is being answered any more.
+    /// Ends an unmounted filesystem after its last answer.
     fn end(&'static self, served: &Arc<Served>) {
         let over = {
             let mut state = served.state.lock();

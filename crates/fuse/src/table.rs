@@ -1,4 +1,4 @@
-//! What the system says is mounted: `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
+//! The table of mounts of the system: `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
 
 use std::ffi::OsString;
 use std::io;
@@ -22,8 +22,8 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Whether the process that serves it is there. It is asked: what the kernel remembers of a mount outlives its
-    /// server.
+    /// Whether the process that serves it still runs. This needs a request to it, because the kernel's cache of a
+    /// mount outlives the server.
     pub fn is_alive(&self) -> bool {
         is_alive(&self.dir)
     }
@@ -34,7 +34,7 @@ pub fn is_alive(dir: &Path) -> bool {
     !matches!(rustix::fs::statfs(dir), Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
-/// All that is mounted, whoever serves it, in the order of mounting.
+/// All mounts of the system, in the order of mounting.
 ///
 /// # Errors
 /// When the table cannot be read.

@@ -1,20 +1,20 @@
 //! Names that the kernel was told of a moment ago, and takes to be right for [`NAMES_HOLD`].
 //!
-//! When the content of a mounted dataset is replaced, exactly these may lead where they led before. They are few, since they
-//! are dropped here as soon as the kernel drops them.
+//! When the content of a mounted dataset is replaced, exactly these names may lead to the old content. They are few,
+//! because they are dropped here as soon as the kernel drops them.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// How long the kernel takes a name to lead where it did. Longer names cost less; but each one that was told since is
-/// kept, and taken back when the content is replaced.
+/// How long the kernel may use a name without asking again. A longer time costs fewer requests. But each name within
+/// this time is remembered, and invalidated when the content is replaced.
 pub(crate) const NAMES_HOLD: Duration = Duration::from_secs(1);
 /// Most names that are kept of each half of the time that they hold.
 const NAMES_MAX: usize = 4096;
 
-/// What a name in a directory (by the kernel's number of it) led to: inode number and generation.
+/// The object of a name in a directory (by the kernel's number of the directory): inode number and generation.
 pub(crate) type Told = ((u64, Box<[u8]>), (u64, u64));
 
 /// Names that the kernel knows.
@@ -23,7 +23,7 @@ pub(crate) struct NamesTold {
     state: Mutex<State>,
 }
 
-/// What is told of a name in a directory, by the number of the directory and the name.
+/// The answers about names in directories, by the number of the directory and the name.
 type Names = HashMap<(u64, Box<[u8]>), (u64, u64)>;
 
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ struct State {
 }
 
 impl State {
-    /// Drops what the kernel does not believe any more.
+    /// Drops the names that the kernel no longer caches.
     fn age(&mut self, now: Instant) {
         match self.begun.map(|begun| now.duration_since(begun)) {
             Some(age) if age < NAMES_HOLD => return,

@@ -9,10 +9,10 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use crate::error::MountError;
 
-/// Unmounts what is at `dir`.
+/// Unmounts the mount at `dir`.
 ///
 /// # Errors
-/// [`MountError::Busy`] while it is in use, unless forced: then it goes as soon as it is not.
+/// [`MountError::Busy`] while it is in use. With force, it is removed as soon as it is not.
 pub(crate) fn unmount_at(dir: &Path, force: bool) -> Result<(), MountError> {
     let flags = if force { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     match unmount(dir, flags) {

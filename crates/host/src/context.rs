@@ -1,4 +1,4 @@
-//! What a command may touch of the outside: its files, directory, environment and words.
+//! The context of a command: its files, directory, environment and arguments.
 //!
 //! A command never uses the process's own standard files, directory or environment, since the owner of a pool runs
 //! commands for other processes, with the files that those handed over.
@@ -67,7 +67,7 @@ pub struct Context {
     env: Vec<(OsString, OsString)>,
     /// Set when the command should end as soon as it can: it was interrupted, or the process it is run for has gone.
     pub cancelled: Arc<AtomicBool>,
-    /// Keys of pools, so that nobody is asked twice.
+    /// Keys of pools, so that each is asked for only once.
     pub keys: KnownKeys,
     /// What programs that connect to other machines have said already.
     heard: Heard,
@@ -75,7 +75,7 @@ pub struct Context {
     is_of_process: bool,
 }
 
-/// What a [`Context`] is made of.
+/// The parts of a [`Context`].
 pub struct Surroundings {
     /// The words after the program's name.
     pub args: Vec<OsString>,
@@ -135,8 +135,8 @@ impl Context {
         Ok(Self { is_of_process: true, ..context })
     }
 
-    /// Closes standard input and output, so that the programs at their other ends see the end of the stream although
-    /// this process goes on. What is written to standard output afterwards is lost.
+    /// Closes standard input and output. So the programs at the other ends see the end of the stream, while this
+    /// process continues. Later writes to standard output are lost.
     ///
     /// # Errors
     /// When the rest of the output cannot be written.
@@ -158,7 +158,7 @@ impl Context {
         Some(value.as_os_str()).filter(|value| !value.is_empty())
     }
 
-    /// The whole environment that goes along with a command.
+    /// The whole environment that is passed on with a command.
     pub fn environment(&self) -> &[(OsString, OsString)] {
         &self.env
     }
@@ -168,22 +168,22 @@ impl Context {
         &self.cwd
     }
 
-    /// A path as given, from the working directory on. The address of an object store stays as it is.
+    /// A path relative to the working directory. The address of an object store does not change.
     pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         if snowmelt_store::is_url(path) { path.to_owned() } else { self.cwd.join(path) }
     }
 
-    /// Prints an error, or a text that begins with "warning:", on standard error. There is nowhere to complain if that fails.
+    /// Prints an error, or a text that begins with "warning:", on standard error. A failure to print is ignored.
     pub fn complain(&mut self, message: impl Display) {
         let text = message.to_string();
         self.log(Level::of_complaint(&text), &text);
     }
 
-    /// Prints a text on standard error, with its priority if that is the journal, and without what a terminal would obey: names
-    /// and reasons in it may be strangers'.
+    /// Prints a text on standard error. If standard error is the journal, the text gets its priority. Control
+    /// characters are removed, because names and reasons in it can come from strangers.
     pub fn log(&mut self, level: Level, text: &str) {
-        // What was printed before stays before.
+        // Earlier output stays before later output.
         let _ = self.out.flush();
         let _ = journal::write(&self.err, self.is_journal_err(), level, &self.spoken(text));
     }
@@ -219,7 +219,7 @@ impl Context {
         Ok(ServerLog::new(self.err.try_clone()?, self.is_journal_err(), least))
     }
 
-    /// A message with the commands that it quotes in the words of the program that was called.
+    /// A message whose quoted commands are those of the program that was called.
     pub fn spoken<'a>(&self, message: &'a str) -> Cow<'a, str> {
         Program::of(&self.args).0.spoken(message)
     }
@@ -234,7 +234,7 @@ impl Context {
         rustix::termios::isatty(self.err.as_fd())
     }
 
-    /// Width of the terminal, or what COLUMNS says.
+    /// Width of the terminal, or the value of COLUMNS.
     pub fn columns(&self) -> Option<usize> {
         let asked = self.env("COLUMNS").and_then(OsStr::to_str).and_then(|text| text.parse().ok());
         asked.or_else(|| {
@@ -247,7 +247,7 @@ impl Context {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// The time zone of whoever reads the output.
+    /// The time zone of the reader of the output.
     pub fn time_zone(&self) -> TimeZone {
         match self.env("TZ").and_then(OsStr::to_str) {
             Some(name) => TimeZone::get(name.trim_start_matches(':'))

@@ -1,4 +1,5 @@
-//! Names of what is damaged, in the words of zpool-status(8): `tank/home:/path`, `tank/home:<0x5>`, `<metadata>:<0x0>`.
+//! Names of damaged objects, in the format of zpool-status(8): `tank/home:/path`, `tank/home:<0x5>`,
+//! `<metadata>:<0x0>`.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +11,7 @@ use crate::error::Result;
 use crate::pools::Session;
 use crate::report;
 
-/// Objects of one damaged node that are told of one by one, where no name leads to them.
+/// Maximum number of objects without a name that are listed separately for one damaged node.
 const OBJECTS_MAX: u64 = 64;
 
 /// Everything that is known to be damaged in a pool, in order, each once.
@@ -40,7 +41,7 @@ pub fn names(session: &Session) -> Result<Vec<String>> {
     Ok(out.into_iter().collect())
 }
 
-/// Paths of damaged objects, as far as the rest of the filesystem tells.
+/// Paths of damaged objects, as far as they can be found in the rest of the filesystem.
 fn paths(catalog: &Catalog, (dataset, txg): (DatasetId, u64), first: u64, last: u64) -> Vec<Vec<u8>> {
     let Ok(objset) = catalog.objset_of(dataset, txg) else { return Vec::new() };
     if objset.kind() == Kind::Volume || objset.is_encrypted() {

@@ -43,7 +43,8 @@ impl CliError {
     }
 }
 
-/// Whether an error, or what caused it (told apart where it is passed on transparently), is that a disk or a pool is full.
+/// Whether an error, or one of its causes, means that a disk or a pool is full. Transparent errors are looked
+/// through.
 pub fn is_no_space(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {

@@ -5,11 +5,11 @@
 pub enum Exit {
     /// Everything was done.
     Ok,
-    /// It failed; a message on standard error says why.
+    /// It failed. A message on standard error has the reason.
     Failed,
     /// The command line makes no sense; nothing was done.
     Usage,
-    /// Some of it was done: of several files or datasets, those not named on standard error.
+    /// It was partly done: for the files or datasets without a message on standard error.
     Partial,
     /// As another process ended for us, if not well.
     Other(u8),

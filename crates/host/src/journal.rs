@@ -12,11 +12,11 @@ use parking_lot::Mutex;
 pub enum Level {
     /// Something was not done.
     Error = 3,
-    /// Something was done, but somebody should look at it.
+    /// Something was done, but needs attention.
     Warning = 4,
-    /// What is done, as it should be.
+    /// Normal actions.
     Info = 6,
-    /// More than anybody wants to know who does not look for a fault.
+    /// Details for the search of a fault.
     Debug = 7,
 }
 
@@ -36,8 +36,8 @@ impl Level {
     }
 }
 
-/// Whether this file is the journal that `JOURNAL_STREAM` names ("device:inode"). A child of a service may have that variable
-/// and another standard error.
+/// Whether this file is the journal in `JOURNAL_STREAM` ("device:inode"). A child of a service can have the variable,
+/// but another standard error.
 pub fn is_journal(err: &File, stream: Option<&OsStr>) -> bool {
     let named = stream.and_then(OsStr::to_str).and_then(|text| text.split_once(':'));
     let Some((device, inode)) = named else { return false };
@@ -50,9 +50,9 @@ pub fn is_journal(err: &File, stream: Option<&OsStr>) -> bool {
 /// Writes a text of one line or more in one call. In the journal each line has its priority.
 ///
 /// # Errors
-/// When nobody reads it.
+/// When it has no reader.
 pub fn write(mut err: impl Write, is_journal: bool, level: Level, text: &str) -> io::Result<()> {
-    // Names and reasons may be strangers', and so may what another program says.
+    // Names, reasons and the output of other programs can come from strangers.
     let text = snowmelt_dataset::text::visible_message(text);
     let mut lines = String::with_capacity(text.len() + 8);
     for line in text.split('\n') {

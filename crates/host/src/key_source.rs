@@ -11,7 +11,7 @@ use crate::error::{CliError, Result};
 /// Where a key comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySource {
-    /// Whoever sits at the terminal.
+    /// The user at the terminal.
     Prompt,
     /// A file.
     File(PathBuf),
@@ -20,22 +20,22 @@ pub enum KeySource {
 }
 
 impl KeySource {
-    /// What the pool's record says.
+    /// The text for the pool's record.
     ///
     /// # Errors
-    /// When a path is no text.
+    /// When a path is not valid UTF-8.
     pub(crate) fn recorded(&self) -> Result<String> {
         match self {
             Self::Prompt => Ok("prompt".to_owned()),
             Self::File(path) => match path.to_str() {
                 Some(path) => Ok(format!("file://{path}")),
-                None => Err(CliError::Failed(format!("the path {} is no text", path.display()))),
+                None => Err(CliError::Failed(format!("the path {} is not valid UTF-8", path.display()))),
             },
             Self::Command(_) => Ok("command".to_owned()),
         }
     }
 
-    /// What this machine is told.
+    /// The text that is stored on this machine.
     pub(crate) fn told(&self) -> Result<String> {
         match self {
             Self::Command(command) => Ok(format!("command:{command}")),
@@ -58,7 +58,7 @@ impl KeySource {
     }
 }
 
-/// The keys that a command has opened, and what it was told about others. Clones share them.
+/// The keys that a command has opened, and the given sources of others. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct KnownKeys(Arc<Mutex<Known>>);
 

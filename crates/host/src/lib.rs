@@ -1,4 +1,4 @@
-//! The application as a library: where pools are, who owns one, its keys, and what can be asked of it.
+//! The application as a library: the places of pools, their owners and keys, and the requests to them.
 //!
 //! Every front end speaks to pools through this crate. The command line parses words and prints results; it holds no
 //! logic of its own that another front end would have to repeat.

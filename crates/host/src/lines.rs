@@ -13,7 +13,8 @@ use crate::journal::{self, Level};
 const LINE_MAX: u64 = 4096;
 /// Lines that are remembered.
 const HEARD_MAX: usize = 1000;
-/// How long the last lines of a program that has ended are waited for. What it left in the background may keep its standard error.
+/// How long to wait for the last lines of a program that has ended. Its background processes can keep its standard
+/// error open.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Lines that were passed on, so that each attempt of a command to connect does not repeat them.
@@ -34,20 +35,20 @@ pub struct PassOn {
     pub heard: Option<Heard>,
 }
 
-/// The passing on; it goes on by itself when this is dropped.
+/// The forwarding of lines. It continues when this is dropped.
 #[derive(Debug)]
 pub struct Passing(Receiver<()>);
 
 impl Passing {
     /// Waits until all is passed on that a program said which has ended.
     pub fn settle(self) {
-        // The sender is dropped at the end: that is what is waited for.
+        // The sender is dropped at the end. The receiver waits for this.
         let _ = self.0.recv_timeout(LAST_WORDS);
     }
 }
 
 impl PassOn {
-    /// Begins to pass on what is read from `from`.
+    /// Starts to forward the lines of `from`.
     ///
     /// # Errors
     /// When no thread can be started.

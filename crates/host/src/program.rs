@@ -1,13 +1,14 @@
-//! The names that the program goes by: its own, and those of the programs of ZFS that it stands in for.
+//! The names of the program: its own, and those of the ZFS programs that it replaces.
 //!
-//! `zfs list tank` and `snowmelt zfs list tank` are the same words: whoever is called `zfs` puts that name first, so that
-//! the words alone say what is meant, also to the owner of a pool that carries them out for somebody else.
+//! `zfs list tank` and `snowmelt zfs list tank` are the same command. A program that is called `zfs` puts this name
+//! before the arguments. So the arguments alone have the full meaning, also for the owner of a pool that executes
+//! them for another process.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// Commands that messages quote: the program of ZFS, the words for it here, and verbs that both have.
+/// Commands in messages: the ZFS program, its equivalent here, and the verbs that both have.
 const QUOTED: [(&str, &str, &[&str]); 2] = [
     (
         "zpool",
@@ -17,7 +18,7 @@ const QUOTED: [(&str, &str, &[&str]); 2] = [
     ("zfs", "snowmelt", &["destroy", "holds", "inherit", "mount ", "set "]),
 ];
 
-/// Who the words are for.
+/// The program that a command line is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
     /// `snowmelt`, with all its verbs.
@@ -49,8 +50,8 @@ impl Program {
         }
     }
 
-    /// A text whose quoted commands (`'zpool online'`, `'snowmelt set x=y tank'`) are those of this program, whoever wrote it.
-    /// What only `snowmelt` has (`'snowmelt check'`) stays.
+    /// A text with its quoted commands (`'zpool online'`, `'snowmelt set x=y tank'`) changed to those of this
+    /// program. Commands that only `snowmelt` has (`'snowmelt check'`) do not change.
     pub fn spoken(self, text: &str) -> Cow<'_, str> {
         let mut spoken = Cow::Borrowed(text);
         for (program, own, verbs) in QUOTED {
@@ -65,7 +66,7 @@ impl Program {
         spoken
     }
 
-    /// Who the words are for, and the words after its name.
+    /// The program that a command line is for, and the arguments after its name.
     pub fn of(words: &[OsString]) -> (Self, &[OsString]) {
         let first = words.first().and_then(|word| Self::SHIMS.into_iter().find(|shim| word == shim.name()));
         match first {
@@ -74,7 +75,8 @@ impl Program {
         }
     }
 
-    /// The words of a process, its own name (`argv[0]`) first: who is called `zfs` keeps that name as the first word.
+    /// The arguments of a process, with its own name (`argv[0]`) first. If this is `zfs`, it stays the first
+    /// argument.
     pub fn words(mut argv: impl Iterator<Item = OsString>) -> Vec<OsString> {
         let called = argv.next().unwrap_or_default();
         let called = Path::new(&called).file_name().and_then(OsStr::to_str).unwrap_or_default();

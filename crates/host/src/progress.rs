@@ -14,13 +14,14 @@ use crate::context::Context;
 const BYTES_OF_TOTAL: &str = "{msg}{bar:16} {percent:>3}%  {done} of {total}  {rate}  {eta} left";
 /// Bytes of an unknown total.
 const BYTES: &str = "{msg}{done}  {rate}  {elapsed}";
-/// Names of files and directories, and what was read of them.
+/// Names of files and directories, and the bytes read.
 const ENTRIES: &str = "{msg}{human_pos} entries  {prefix}{elapsed}";
 
 /// Columns that everything but the message may take.
 const NUMBERS_WIDTH: usize = 64;
 
-/// A progress line, or nothing where nobody would see it. It takes one line of the terminal, however long a message is.
+/// A progress line, or nothing if nobody would see it. It uses one line of the terminal, regardless of the length of
+/// the message.
 pub struct Progress(Option<Line>);
 
 struct Line {
@@ -57,7 +58,7 @@ impl Progress {
         let Some(file) = context.is_terminal_err().then(|| context.err.try_clone().ok()).flatten() else {
             return Self(None);
         };
-        // A terminal that does not know its size says 0.
+        // A terminal without a known size has the size 0.
         let columns = rustix::termios::tcgetwinsize(&file).map_or(0, |size| size.ws_col);
         let width = if columns == 0 { 80 } else { columns.max(20) };
         let target = ProgressDrawTarget::term_like_with_hz(Box::new(Terminal { file, width }), 5);
@@ -69,7 +70,7 @@ impl Progress {
         Self(Some(Line { bar, room: usize::from(width).saturating_sub(NUMBERS_WIDTH) }))
     }
 
-    /// What stands before the numbers: what is being done, cut in its middle where the line is too short for it.
+    /// The text before the numbers: what is being done. If the line is too short for it, its middle is left out.
     pub fn message(&self, message: &str) {
         if let Some(line) = &self.0 {
             line.bar.set_message(fit(&visible_name(message.as_bytes()), line.room));
@@ -90,7 +91,7 @@ impl Progress {
         }
     }
 
-    /// Whether anybody sees it.
+    /// Whether it is visible.
     pub fn is_shown(&self) -> bool {
         self.0.is_some()
     }

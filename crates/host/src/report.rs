@@ -1,4 +1,4 @@
-//! Errors of the layers below, in the words of `zfs`.
+//! Errors of the lower layers, in the words of `zfs`.
 //!
 //! `zfs` prints `ATTEMPT: REASON`, such as `cannot open 'tank/a': dataset does not exist`. Scripts match these
 //! texts, so an error that names its dataset again must not.
@@ -44,7 +44,7 @@ pub fn dataset_error(attempt: &str, error: &DatasetError) -> String {
     }
 }
 
-/// `'tank/a': reason` without the name that the attempt tells already.
+/// `'tank/a': reason`, without the name if the attempt already has it.
 fn strip_name(text: &str) -> &str {
     match text.strip_prefix('\'').and_then(|rest| rest.split_once("': ")) {
         Some((_, reason)) => reason,
@@ -57,7 +57,7 @@ pub fn failed(attempt: &str) -> impl Fn(DatasetError) -> CliError + '_ {
     move |error| CliError::Failed(dataset_error(attempt, &error))
 }
 
-/// Why nothing was received, as `zfs receive` says it.
+/// The reason why nothing was received, in the words of `zfs receive`.
 pub fn receive_error(target: &str, error: &ReceiveError) -> String {
     use ReceiveError as E;
     match error {
@@ -81,7 +81,7 @@ pub fn receive_error(target: &str, error: &ReceiveError) -> String {
     }
 }
 
-/// Why nothing, or not all, was sent, as `zfs send` says it.
+/// The reason why nothing or not everything was sent, in the words of `zfs send`.
 pub fn send_error(snapshot: &str, error: &SendError) -> String {
     match error {
         SendError::ResumeTargetGone { .. } | SendError::ResumeSourceGone { .. } => error.to_string(),

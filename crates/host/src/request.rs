@@ -1,4 +1,4 @@
-//! What a front end can ask about a pool, and the answers.
+//! Requests of a front end about a pool, and the answers.
 //!
 //! A request is answered by the process that owns the pool, so requests and replies can travel between processes. Both
 //! ends may be builds of different days: fields that an older build does not send have defaults.

@@ -1,4 +1,4 @@
-//! Reading keys: from files, from commands, from whoever sits at the terminal.
+//! Reading keys: from files, from commands, from the user at the terminal.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -22,14 +22,14 @@ use crate::error::{CliError, Result};
 
 /// Longest key material that is read, in bytes; ZFS's longest passphrase has 512.
 const MAX_MATERIAL: usize = 64 * 1024;
-/// How often it is looked whether the command should end while nobody types.
+/// Interval of the check for an interrupt while the terminal waits for input.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
-/// How long a command may take to give a key. It may ask somebody.
+/// Time limit for a command that prints a key. It can ask the user.
 const COMMAND_MAX: Duration = Duration::from_secs(120);
 /// Pause before it is looked again whether it has ended.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// All there is. The buffer never grows, so that no copy of a key stays behind.
+/// Reads everything. The buffer never grows, so that no copy of a key is left behind.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -45,8 +45,8 @@ pub fn material(file: File) -> std::io::Result<Zeroizing<Vec<u8>>> {
     }
 }
 
-/// From now on the memory of this process, which will hold keys, goes into no core dump, and other processes of the same user
-/// cannot look into it.
+/// Prepares this process for keys in memory: from now on its memory is in no core dump, and other processes of the
+/// same user cannot read it.
 pub fn protect_process() {
     // Where the system forbids it the keys are as safe as they were.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
@@ -66,7 +66,7 @@ pub fn warn_of_readers(context: &Context, path: &Path, file: &File) {
     }
 }
 
-/// A terminal that does not show what is typed; as it was when dropped.
+/// A terminal that does not show what is typed. Its mode is restored on drop.
 struct Hidden<'a> {
     terminal: &'a File,
     before: Termios,
@@ -89,7 +89,7 @@ impl Drop for Hidden<'_> {
     }
 }
 
-/// A terminal at which somebody can be asked.
+/// A terminal with a user who can be asked.
 pub struct Terminal {
     file: File,
     /// It is not standard input, so standard error may be elsewhere too.
@@ -110,7 +110,7 @@ impl Terminal {
 
     fn say(&self, context: &Context, text: &str) {
         let text = visible_message(text);
-        // Standard output is for data. Whoever cannot be asked cannot answer.
+        // Standard output is for data. Without a prompt, the user cannot answer.
         let _ = match self.is_other {
             true => (&self.file).write_all(text.as_bytes()),
             false => (&context.err).write_all(text.as_bytes()),
@@ -156,7 +156,7 @@ fn line(context: &Context, mut terminal: &File) -> std::io::Result<Option<Zeroiz
     Ok(Some(line))
 }
 
-/// What a command of the shell prints. It runs in the root directory, wherever that is that it is wanted from.
+/// The output of a shell command. It always runs in the root directory.
 ///
 /// # Errors
 /// When it fails, or takes too long; it is killed then.
@@ -203,14 +203,14 @@ pub fn of_command(context: &Context, command: &str) -> Result<Zeroizing<Vec<u8>>
     }
 }
 
-/// All that a command prints until it ends, closes its output, or `deadline`. Something that it leaves in the background may keep the
-/// output open.
+/// The output of a command until it ends, closes its output, or until `deadline`. A background process of the command
+/// can keep the output open.
 fn printed(context: &Context, child: &mut Child, deadline: Instant) -> std::io::Result<Zeroizing<Vec<u8>>> {
     let mut material = Zeroizing::new(Vec::with_capacity(MAX_MATERIAL));
     let mut chunk = Zeroizing::new([0; 4096]);
     let Some(mut pipe) = child.stdout.take() else { return Ok(material) };
     while !context.is_cancelled() && Instant::now() < deadline {
-        // Asked before it is looked: what it printed before it ended is there then.
+        // Checked before the read, so that everything that the command printed before its end is read.
         let has_ended = child.try_wait()?.is_some();
         let mut fds = [PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::IN)];
         match poll(&mut fds, Some(&LOOK)) {
@@ -222,7 +222,7 @@ fn printed(context: &Context, child: &mut Child, deadline: Instant) -> std::io::
         match pipe.read(chunk.as_mut())? {
             0 => break,
             n if material.len() + n > MAX_MATERIAL => {
-                return Err(std::io::Error::other("it prints far more than a key"));
+                return Err(std::io::Error::other("its output is too long for a key"));
             }
             n => material.extend_from_slice(chunk.get(..n).unwrap_or_default()),
         }
@@ -230,7 +230,7 @@ fn printed(context: &Context, child: &mut Child, deadline: Instant) -> std::io::
     Ok(material)
 }
 
-/// How a command ended; nothing if it goes on for too long, or we should end.
+/// How a command ended; `None` if it runs for too long, or this process was interrupted.
 fn ended(context: &Context, child: &mut Child, deadline: Instant) -> std::io::Result<Option<ExitStatus>> {
     loop {
         let status = child.try_wait()?;

@@ -97,9 +97,9 @@ pub(crate) enum ConnectionError {
     Protocol(&'static str),
     #[error("client was refused: {0}")]
     Refused(String),
-    #[error("no agreement within {0:?}")]
+    #[error("no completed handshake within {0:?}")]
     HandshakeTimeout(Duration),
-    #[error("no byte moved for {0:?} in the middle of a message")]
+    #[error("no data for {0:?} in the middle of a message")]
     Stalled(Duration),
     #[error("connection: {0}")]
     Io(#[from] io::Error),

@@ -179,7 +179,7 @@ impl<'a> Handshake<'a> {
             let mut head = [0; OptionHead::LEN];
             stream.read_exact(&mut head).await?;
             let head = OptionHead::parse(head)
-                .ok_or(ConnectionError::Protocol("an option does not begin like one"))?;
+                .ok_or(ConnectionError::Protocol("an option has a wrong magic number"))?;
             if !self.client.fixed_newstyle && head.option != opt::EXPORT_NAME {
                 return Err(ConnectionError::Protocol("an option from a client without fixed newstyle"));
             }

@@ -149,7 +149,7 @@ impl Transmission<'_> {
         let bytes = &mut bytes[..RequestHead::len(style)];
         self.unless_stalled(stream.read_exact(bytes)).await?;
         let head = RequestHead::parse(style, bytes);
-        head.map(Some).ok_or(ConnectionError::Protocol("a request does not begin like one"))
+        head.map(Some).ok_or(ConnectionError::Protocol("a request has a wrong magic number"))
     }
 
     async fn payload<R: AsyncRead + Unpin>(

@@ -31,7 +31,7 @@ impl TryFrom<Written> for Duration {
             // In sanoid, a negative number means no limit.
             Written::Number(_) => Ok(Self { count: 0, unit: None }),
             Written::Text(text) => Self::parse(&text).ok_or_else(|| {
-                format!("'{text}' is no duration: a number with one of the units s, m, h, d, w, y, as 90m")
+                format!("'{text}' is not a duration: use a number with one of the units s, m, h, d, w, y, such as 90m")
             }),
         }
     }

@@ -43,7 +43,7 @@ fn wrong_cron(text: &str, error: &str) -> String {
         let mut alone = ["*"; CRON_FIELDS.len()];
         alone[at] = word;
         if words.len() == CRON_FIELDS.len() && CronParser::new().parse(&alone.join(" ")).is_err() {
-            return format!("'{text}': '{word}' is no {name}: {range}, with * , - and /");
+            return format!("'{text}': '{word}' is not a valid {name}: {range}, with * , - and /");
         }
     }
     format!("'{text}': {error}")
@@ -60,14 +60,16 @@ impl Schedule {
     pub fn cron(text: &str) -> Result<Self, String> {
         let words = text.split_whitespace().count();
         if words != 5 && !text.trim().starts_with('@') {
-            return Err(format!("'{text}' has {words} fields, not minute, hour, day, month, weekday"));
+            return Err(format!(
+                "'{text}' has {words} fields instead of 5 (minute, hour, day, month, weekday)"
+            ));
         }
         let cron = CronParser::new().parse(text).map_err(|error| wrong_cron(text, &error.to_string()))?;
         // The date does not matter: an expression that does not match in the years after it never matches.
         let begin = Date::constant(2024, 1, 1).to_zoned(TimeZone::UTC).map_err(|error| error.to_string())?;
         match cron.find_next_occurrence(&begin, true) {
             Ok(_) => Ok(Self::Cron(Box::new(cron))),
-            Err(_) => Err(format!("'{text}' never comes")),
+            Err(_) => Err(format!("'{text}' never occurs")),
         }
     }
 

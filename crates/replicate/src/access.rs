@@ -1,8 +1,8 @@
-//! What a client may reach and do: every request passes through an [`Access`].
+//! The rights of a client. Every request is checked by an [`Access`].
 //!
-//! A key in authorized_keys runs one command, and that command says what the key is good for: a subtree of the pool, and a
-//! [`Role`]. What is outside of the subtree is not there for the client: each name is checked before the pool is looked at,
-//! so that an answer cannot depend on whether something of that name exists.
+//! A key in authorized_keys runs one command, which has the rights of the key: a subtree of the pool, and a [`Role`].
+//! For the client, nothing exists outside of the subtree. Each name is checked before the pool is read. So no answer
+//! depends on whether something of this name exists.
 
 mod limits;
 
@@ -14,24 +14,25 @@ use crate::error::{Failure, FailureKind};
 use crate::request::{Action, Request};
 pub use limits::Limits;
 
-/// What the snapshots and bookmarks of syncs begin with.
+/// The beginning of the names of syncs' snapshots and bookmarks.
 const MARK: &str = "snowmelt-sync_";
-/// The tag of a sync's holds; with a colon after it, also what the tags of syncs with an identifier begin with.
+/// The tag of a sync's holds. With a colon after it, it is also the beginning of the tags of syncs with an
+/// identifier.
 const TAG: &str = "snowmelt-sync";
 /// Longest line that a client may write into the pool's history, in characters.
 const NOTE_MAX: usize = 1000;
 
-/// What a client may do.
+/// The actions that a client may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Role {
     /// Everything that the protocol has.
     #[default]
     Full,
-    /// Be sent what is there. It takes snapshots and bookmarks for that, and destroys those that syncs made.
+    /// Receive the existing data. For this it creates snapshots and bookmarks, and destroys those that syncs made.
     Send,
-    /// Receive; with force, also destroy what is newer than what it sends.
+    /// Receive streams from the client. With force, it can also destroy what is newer than the streams.
     Receive,
-    /// Receive, and nothing that was there before is lost.
+    /// Receive streams from the client, without any loss of existing data.
     Append,
 }
 
@@ -55,7 +56,7 @@ impl Role {
     }
 }
 
-/// What a client may reach and do.
+/// The rights of a client.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
     subtree: Option<Subtree>,
@@ -86,7 +87,7 @@ impl Access {
         Self { properties, ..self }
     }
 
-    /// With these limits on what the client may pile up.
+    /// With these limits on what the client may accumulate.
     #[must_use]
     pub fn with_limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
@@ -106,7 +107,7 @@ impl Access {
         self.subtree.as_ref().is_none_or(|subtree| subtree.contains(dataset))
     }
 
-    /// Whether this is a dataset above what the client may reach.
+    /// Whether this is a dataset above the client's subtree.
     pub(crate) fn is_above(&self, dataset: &str) -> bool {
         let root = self.subtree.as_ref().map_or("", Subtree::root);
         root.strip_prefix(dataset).is_some_and(|rest| rest.starts_with('/'))
@@ -115,7 +116,7 @@ impl Access {
     /// The name of a dataset, snapshot or bookmark that the client may reach.
     ///
     /// # Errors
-    /// When it is no name. When it is out of reach: what is said of one that does not exist.
+    /// When it is not a valid name. Outside of the subtree: the error for a name that does not exist.
     pub(crate) fn name(&self, text: &str) -> Result<Name, Failure> {
         let name = Name::parse(text).map_err(DatasetError::from)?;
         match (self.reaches(name.dataset()), name.suffix()) {
@@ -147,8 +148,8 @@ impl Access {
                 self.role.receives() && !(request.force && self.role == Role::Append)
             }
             Request::Mend { .. } => self.role.receives(),
-            // Actions are checked one by one; the rest tells only what a sync of either direction has to know, or is refused
-            // for another reason.
+            // Each action is checked separately. The other requests return only what a sync in both directions has to
+            // know, or are refused for another reason.
             _ => true,
         };
         if is_allowed { Ok(()) } else { Err(self.refusal(what_of(request))) }
@@ -220,12 +221,13 @@ impl Access {
         Ok((taken, left_out))
     }
 
-    /// Those of these properties that the client may have set back: what it may not set is not taken from its streams either.
+    /// The properties among these that the client may reset. What it may not set is not accepted in its streams
+    /// either.
     pub(crate) fn excluded(&self, asked: &[String]) -> Vec<String> {
         asked.iter().filter(|name| self.properties.takes(name)).cloned().collect()
     }
 
-    /// A failure that does not name what the client cannot reach.
+    /// A failure without names outside of the client's subtree.
     pub(crate) fn conceal(&self, error: DatasetError) -> DatasetError {
         let Some(subtree) = &self.subtree else { return error };
         let root = || subtree.root().to_owned();
@@ -293,9 +295,9 @@ fn what_of(request: &Request) -> &'static str {
 
 fn what_of_action(action: &Action) -> &'static str {
     match action {
-        Action::Snapshot { .. } => "to take a snapshot of such a name",
+        Action::Snapshot { .. } => "to take a snapshot with this name",
         Action::DestroySnapshot { .. } => "to destroy this snapshot",
-        Action::Bookmark { .. } | Action::DestroyBookmark { .. } => "to make or destroy this bookmark",
+        Action::Bookmark { .. } | Action::DestroyBookmark { .. } => "to create or destroy this bookmark",
         Action::Hold { .. } | Action::Release { .. } => "to hold or release with this tag",
         Action::Rename { .. } => "to rename",
         Action::CreateParents { .. } => "to create a dataset",

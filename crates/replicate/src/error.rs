@@ -8,14 +8,14 @@ use snowmelt_pool::PoolError;
 /// Longest message that is believed of another machine, in characters.
 const MESSAGE_MAX: usize = 8 * 1024;
 
-/// What a program has to know of a failure.
+/// The kind of a failure, for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FailureKind {
     /// The connection is gone, or cannot be made: trying again may help.
     Lost,
-    /// The stream that was to be resumed cannot be, since what it is of is gone.
+    /// The stream cannot be resumed, because its snapshot no longer exists.
     CannotResume,
     /// A receive into the target is under way.
     Busy,
@@ -23,13 +23,13 @@ pub enum FailureKind {
     NoSpace,
     /// The target was written to since the base, or has newer snapshots.
     Diverged,
-    /// What is sent is kept outside the pool, and has changed since, or cannot be read.
+    /// The data to send is outside of the pool, and has changed or cannot be read.
     SourceChanged,
     /// Interrupted.
     Interrupted,
     /// The client may not do this there, whatever it is about.
     NotAllowed,
-    /// Anything else; also what a later version calls by a name unknown here.
+    /// Anything else, also kinds of later versions that are unknown here.
     #[serde(other)]
     Other,
 }
@@ -38,9 +38,9 @@ pub enum FailureKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// What a program has to know.
+    /// The kind, for programs.
     pub kind: FailureKind,
-    /// What a person has to know: one or more lines without a period at the end.
+    /// The text for the user: one or more lines without a period at the end.
     pub message: String,
 }
 
@@ -60,7 +60,7 @@ impl Failure {
         Self::new(FailureKind::Lost, message)
     }
 
-    /// As another machine told it, made safe to be shown: bounded, and without what a terminal would obey.
+    /// A text from another machine, made safe to print: of limited length, and without control characters.
     #[must_use]
     pub(crate) fn made_safe(self) -> Self {
         Self { kind: self.kind, message: safe_message(&self.message) }

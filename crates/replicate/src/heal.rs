@@ -1,7 +1,8 @@
 //! Healing: the damaged blocks of one copy are asked of another one (docs/format/sync.md, "Healing").
 //!
-//! The damaged side names what it wants, the other one gives what of it it has, and the damaged side takes what is, byte for
-//! byte, what it had. Between them goes nothing else, and neither side trusts the other.
+//! The damaged side sends the names of its damaged blocks. The other side sends those that it has. The damaged side
+//! accepts only blocks that are identical to the original. Nothing else is transferred, and neither side trusts the
+//! other.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -21,7 +22,7 @@ const NAME_LEN: usize = 24;
 const HEADER_LEN: usize = NAME_LEN + 16;
 /// In place of a block's number: the spill block.
 const SPILL: u64 = u64::MAX;
-/// Snapshots that are told of, so that the request is no longer than a message may be.
+/// Maximum number of snapshots in a request, so that it fits into a message.
 const SNAPSHOTS_MAX: usize = 150_000;
 
 /// Damaged blocks that the other side may name; it names at most 100,000.
@@ -85,7 +86,7 @@ fn write_block(out: &mut impl Write, name: &BlockName, block: &Prepared) -> io::
     out.write_all(block.payload())
 }
 
-/// The next block of a stream; what it is called, and its bytes, are whatever the other side says.
+/// The next block of a stream. Its name and its bytes are not verified here.
 fn read_block(input: &mut impl Read) -> Result<Option<(BlockName, Prepared)>, Failure> {
     let mut header = [0; HEADER_LEN];
     if !fill(input, &mut header)? {
@@ -99,7 +100,7 @@ fn read_block(input: &mut impl Read) -> Result<Option<(BlockName, Prepared)>, Fa
     if !(1..=BLOCK_MAX).contains(&lsize) || !(1..=BLOCK_MAX).contains(&psize) {
         return Err(Failure::other(format!("a block of {lsize} bytes in {psize}")));
     }
-    // Memory is taken for what has come, not for what was announced.
+    // Memory is allocated for the bytes that have arrived, not for the announced length.
     let mut payload = Vec::new();
     input.by_ref().take(psize.into()).read_to_end(&mut payload).map_err(lost)?;
     if payload.len() < psize as usize {
@@ -108,7 +109,7 @@ fn read_block(input: &mut impl Read) -> Result<Option<(BlockName, Prepared)>, Fa
     Ok(Some((decode_name(name), Prepared::stored(payload, lsize, compression))))
 }
 
-/// Names what is damaged.
+/// Sends the names of the damaged blocks.
 pub(crate) fn serve_wanted(
     datasets: &Datasets,
     dataset: &str,
@@ -125,7 +126,7 @@ pub(crate) fn serve_wanted(
     Ok(Answer::Wanted { others: wanted.others })
 }
 
-/// Gives what is asked for, as far as it is here.
+/// Sends the requested blocks that exist here.
 pub(crate) fn serve_blocks(
     datasets: &Datasets,
     dataset: &str,
@@ -161,13 +162,13 @@ pub(crate) fn serve_mend(
     Ok(Answer::Mended { blocks: report.blocks, bytes: report.bytes, unfit })
 }
 
-/// Mends what is damaged of `target`, and of its snapshots, with what `source` has of the same snapshots. Each is a pool and the
-/// full name of a dataset in it.
+/// Repairs damaged blocks of `target` and its snapshots with the blocks that `source` has of the same snapshots. Each
+/// is a pool and the full name of a dataset in it.
 ///
 /// # Errors
-/// When a side cannot be asked, or a dataset is not there. What was mended by then stays.
+/// When a side cannot be reached, or a dataset does not exist. Completed repairs are kept.
 pub fn heal(source: (&Peer, &str), target: (&Peer, &str)) -> Result<Healed, Failure> {
-    let confused = || Failure::other("the other side gave an answer to another question");
+    let confused = || Failure::other("the other side answered a different request");
     let what = Describe { root: source.1.to_owned(), recursive: false, tag: String::new() };
     let described = source.0.describe(&what)?;
     let Some(described) = described.first() else {
@@ -198,7 +199,7 @@ pub fn heal(source: (&Peer, &str), target: (&Peer, &str)) -> Result<Healed, Fail
     let relayed = std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut out = BufWriter::new(asked.channel().outgoing());
-            // If it breaks off, the result tells why.
+            // If it is interrupted, the result has the reason.
             let sent = names.iter().try_for_each(|name| out.write_all(name));
             if sent.is_ok()
                 && let Ok(out) = out.into_inner()
@@ -209,7 +210,7 @@ pub fn heal(source: (&Peer, &str), target: (&Peer, &str)) -> Result<Healed, Fail
         let mut out = given.channel().outgoing();
         let copied = io::copy(&mut asked.channel().incoming(), &mut out);
         let ended = asked.channel().result();
-        // What has come whole is used, whatever became of the rest.
+        // Complete blocks are used, even if the rest failed.
         let _ = out.finish();
         ended.and_then(|_| copied.map_err(lost))
     });

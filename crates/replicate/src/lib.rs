@@ -1,4 +1,4 @@
-//! Keeping datasets in sync: what is where, what has to be sent, and sending it.
+//! Sync of datasets: descriptions of both ends, plans of what to send, and the transfer.
 //!
 //! - [`request`]: what can be asked of a pool, here or elsewhere, and the answers
 //! - [`wire`]: many requests over one pair of byte streams (docs/format/sync.md)
@@ -11,7 +11,7 @@
 //! - [`access`]: what a client may reach and do
 //! - [`serve`]: the other side of [`wire`]: requests carried out on an open pool
 //!
-//! Everything here can be cut off at any moment and begun again: state is in the pools alone.
+//! Everything here can be interrupted at any time and started again: the state is only in the pools.
 
 pub mod access;
 pub mod end;

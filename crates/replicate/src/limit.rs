@@ -46,7 +46,7 @@ mod tests {
         let limit = Limit::new(10_000_000);
         std::thread::sleep(2 * BURST);
         let begun = Instant::now();
-        // What may burst after a pause goes at once.
+        // After a pause, a limited burst is sent at once.
         limit.pass(1_000_000);
         std::thread::scope(|scope| {
             for _ in 0..4 {

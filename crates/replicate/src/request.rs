@@ -1,4 +1,4 @@
-//! What can be asked of a pool, and the answers (docs/format/sync.md).
+//! Requests to a pool, and the answers (docs/format/sync.md).
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::error::{Failure, safe_message};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum Request {
-    /// What is there.
+    /// The existing datasets.
     Describe(Describe),
     /// A stream of one or more snapshots.
     Send(SendRequest),
@@ -28,21 +28,21 @@ pub enum Request {
     },
     /// The directory or image that is served is to be taken in.
     TakeIn(TakeIn),
-    /// What is at the path that is served is to become a copy.
+    /// Opens the served path as a target.
     OpenTarget(OpenTarget),
-    /// Copies below what was opened last are to be elsewhere below it; each is moved or not by itself.
+    /// Moves copies below the target that was opened last. The moves are independent: each succeeds or fails alone.
     Relocate {
         /// The moves, in any order; they may go into one another's place.
         moves: Vec<Relocation>,
     },
-    /// What was opened last is to be brought to a snapshot.
+    /// Updates the opened target to a snapshot.
     Bring(Bring),
-    /// What was taken in last has gone over.
+    /// The last state in the shadow was sent.
     Sent {
         /// Where to, as a person knows it.
         target: String,
     },
-    /// The names of damaged blocks that somebody else should have.
+    /// The names of damaged blocks that the other side should have.
     Wanted {
         /// Full name of the dataset.
         dataset: String,
@@ -54,7 +54,7 @@ pub enum Request {
         /// Full name of the dataset.
         dataset: String,
     },
-    /// Blocks that may be what is damaged.
+    /// Blocks that can replace the damaged ones.
     Mend {
         /// Full name of the dataset.
         dataset: String,
@@ -71,29 +71,29 @@ pub enum Answer {
     Sizes(Vec<Result<u64, Failure>>),
     /// What became of each action.
     Applied(Vec<Result<(), Failure>>),
-    /// What was taken in.
+    /// The state that was read into the shadow.
     TakenIn(TakenIn),
-    /// What was opened.
+    /// The state of the opened target.
     Target(TargetState),
-    /// What was brought.
+    /// The result of the update.
     Brought(Brought),
     /// Damaged blocks besides those named: metadata, or in no snapshot of the other one.
     Wanted {
         /// How many.
         others: u64,
     },
-    /// What was received, where the request wants notes.
+    /// The result of a receive, if the request asks for notes.
     Received {
-        /// What a person should know.
+        /// Notes for the user.
         notes: Vec<String>,
     },
-    /// What was mended.
+    /// The repaired blocks.
     Mended {
         /// Blocks.
         blocks: u64,
         /// Their stored bytes.
         bytes: u64,
-        /// Blocks that came and were not what is damaged.
+        /// Received blocks that did not match the damaged ones.
         unfit: u64,
     },
 }
@@ -122,32 +122,32 @@ impl Answer {
 /// How a directory or an image is to be taken in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TakeIn {
-    /// What stands after the `@` of the snapshot that it becomes.
+    /// The part after the `@` in the name of the new snapshot.
     pub snapshot: String,
     /// Patterns of files to leave out.
     #[serde(default)]
     pub exclude: Vec<String>,
-    /// Only tell what would be done.
+    /// Only report what would be done (dry run).
     #[serde(default)]
     pub dry_run: bool,
-    /// What was taken in before could not be sent: older snapshots are given up.
+    /// The earlier state of the shadow could not be sent: older snapshots are discarded.
     #[serde(default)]
     pub again: bool,
 }
 
-/// What was taken in.
+/// The state that was read into the shadow.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TakenIn {
     /// Full name of the dataset that it is in.
     pub dataset: String,
-    /// Nothing of it has gone anywhere yet.
+    /// Nothing of it was sent yet.
     pub is_new: bool,
-    /// What was done, as a person understands it.
+    /// What was done, as text for the user.
     pub summary: String,
     /// Files that could not be read, or changed while they were.
     #[serde(default)]
     pub failures: u64,
-    /// What a person should know.
+    /// Notes for the user.
     #[serde(default)]
     pub notes: Vec<String>,
 }
@@ -155,23 +155,23 @@ pub struct TakenIn {
 /// A directory, an image or device, or a file with a stream, as the target of a sync.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenTarget {
-    /// What it is a copy of, or is to become one of, in the user's words.
+    /// The source of the copy, also of a new one, as the user gave it.
     pub source: String,
-    /// What the source is.
+    /// The kind of the source.
     pub kind: Kind,
     /// Where it is below the target that is served, name by name: for datasets below the source.
     #[serde(default)]
     pub below: Vec<String>,
-    /// Names of what is kept in it by itself: the last parts of the names of datasets below.
+    /// Names of the entries that are separate copies: the last parts of the names of child datasets.
     #[serde(default)]
     pub children: Vec<String>,
-    /// What is there though no sync has put it there is given up.
+    /// Existing data that was not written by a sync is discarded.
     #[serde(default)]
     pub force: bool,
     /// Nothing is to be made or changed.
     #[serde(default)]
     pub dry_run: bool,
-    /// What is kept below is to be told.
+    /// The copies below are requested too.
     #[serde(default)]
     pub list: bool,
 }
@@ -179,12 +179,12 @@ pub struct OpenTarget {
 /// The copy of a dataset below the one that a directory is a copy of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
-    /// Where it is below the target that was opened, name by name. One that waits, since a move was cut off, is in the record's
-    /// directory.
+    /// Its path below the opened target, as a list of names. A copy that was left by an interrupted move is in the
+    /// directory of the record.
     pub below: Vec<String>,
-    /// What it is a copy of.
+    /// The source of the copy.
     pub kind: Kind,
-    /// What it is a copy of, in the user's words.
+    /// The source of the copy, as the user gave it.
     pub source: String,
     /// The snapshot that it holds, but for changes that have begun.
     #[serde(default)]
@@ -197,15 +197,15 @@ pub struct Kept {
 /// A copy that is to be elsewhere, or is one of something that is called otherwise now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Relocation {
-    /// Where it is, as [`Kept`] tells it.
+    /// Its place, as in [`Kept`].
     pub from: Vec<String>,
     /// Where it is to be, name by name.
     pub to: Vec<String>,
-    /// What it is a copy of, in the user's words.
+    /// The source of the copy, as the user gave it.
     pub source: String,
 }
 
-/// What a target is.
+/// The kind of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
@@ -220,18 +220,18 @@ pub enum Form {
 /// A snapshot that a target holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holding {
-    /// The same in every copy of it.
+    /// The guid, which is the same in every copy.
     pub guid: u64,
     /// Its full name, for people.
     pub name: String,
 }
 
-/// What a target holds.
+/// The state of a target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetState {
-    /// What it is.
+    /// Its kind.
     pub form: Form,
-    /// Tells it from other targets, in the names of snapshots; nothing where any snapshot will do.
+    /// Distinguishes it from other targets in the names of snapshots. Empty if any snapshot can be used.
     #[serde(default)]
     pub id: Option<String>,
     /// The snapshot that it holds, but for changes that have begun.
@@ -240,7 +240,7 @@ pub struct TargetState {
     /// The snapshot to which a change has begun and not ended.
     #[serde(default)]
     pub unfinished: Option<Holding>,
-    /// What has begun goes on from the snapshot that it held.
+    /// An interrupted update continues from the snapshot that the target had.
     #[serde(default)]
     pub resumes: bool,
     /// No sync has been at it; only told in a rehearsal.
@@ -249,12 +249,13 @@ pub struct TargetState {
     /// There is something in it that no sync has put there; only told in a rehearsal.
     #[serde(default)]
     pub is_foreign: bool,
-    /// What is kept below, those above first, if that was asked for; of very many only the first.
+    /// The copies below, parents first, if they were requested. If there are very many, only the first ones.
     #[serde(default)]
     pub kept: Vec<Kept>,
 }
 
-/// How a target is to be brought to a snapshot. The other side asks for what it needs of the snapshots, or takes a stream.
+/// How to update a target to a snapshot. The other side requests the parts of the snapshots that it needs, or
+/// receives a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bring {
     /// The snapshot.
@@ -264,15 +265,15 @@ pub struct Bring {
     /// What others have changed is given up.
     #[serde(default)]
     pub force: bool,
-    /// Only tell what would be done.
+    /// Only report what would be done (dry run).
     #[serde(default)]
     pub dry_run: bool,
 }
 
-/// What was done to a target, or would be.
+/// What was or would be done to a target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Brought {
-    /// What it holds now.
+    /// Its current snapshot.
     pub state: TargetState,
     /// Names that have come.
     #[serde(default)]
@@ -300,15 +301,15 @@ pub struct Brought {
 /// Which datasets are to be described.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Describe {
-    /// Full name of a dataset; if there is none, nothing is described.
+    /// Full name of a dataset. If it does not exist, the description is empty.
     pub root: String,
     /// Also everything below it.
     pub recursive: bool,
-    /// The tag of holds that [`SnapshotInfo::held`] tells of.
+    /// The tag of the holds in [`SnapshotInfo::held`].
     pub tag: String,
 }
 
-/// What a dataset is.
+/// The kind of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -323,7 +324,7 @@ pub enum Kind {
 pub struct DatasetInfo {
     /// Its full name.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// It can only be sent raw.
     #[serde(default)]
@@ -339,7 +340,7 @@ pub struct DatasetInfo {
     /// Bytes written since its newest snapshot.
     #[serde(default)]
     pub written: u64,
-    /// What a receive that was cut off left, to go on with (`receive_resume_token`).
+    /// The resume token of an interrupted receive (`receive_resume_token`).
     #[serde(default)]
     pub resume_token: Option<String>,
     /// It has not been received as a whole even once.
@@ -353,9 +354,9 @@ pub struct DatasetInfo {
 /// A snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotInfo {
-    /// What stands after the `@`.
+    /// The name after the `@`.
     pub name: String,
-    /// The same in every copy of it.
+    /// The guid, which is the same in every copy.
     pub guid: u64,
     /// Where it is in its pool's time.
     pub createtxg: u64,
@@ -375,7 +376,7 @@ pub struct SnapshotInfo {
 /// A bookmark.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BookmarkInfo {
-    /// What stands after the `#`.
+    /// The name after the `#`.
     pub name: String,
     /// The guid of the snapshot it is of.
     pub guid: u64,
@@ -383,7 +384,7 @@ pub struct BookmarkInfo {
     pub createtxg: u64,
 }
 
-/// What is to be sent.
+/// The stream to send.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SendRequest {
     /// Full name of the snapshot.
@@ -394,7 +395,7 @@ pub struct SendRequest {
     /// All snapshots in between too (`-I`).
     #[serde(default)]
     pub intermediate: bool,
-    /// The rest of a stream that was cut off; then the rest of the request only names it.
+    /// The rest of an interrupted stream. Then the other fields of the request only identify it.
     #[serde(default)]
     pub token: Option<String>,
     /// Encrypted blocks go out as they are (`-w`).
@@ -408,7 +409,7 @@ pub struct SendRequest {
     pub large_blocks: bool,
 }
 
-/// What is to be read.
+/// The snapshot to read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadRequest {
     /// Full name of the snapshot.
@@ -423,7 +424,7 @@ pub struct ReadRequest {
 pub struct ReceiveRequest {
     /// Full name of the dataset.
     pub target: String,
-    /// What is newer than the stream's base is destroyed (`-F`).
+    /// Everything that is newer than the stream's base is destroyed (`-F`).
     #[serde(default)]
     pub force: bool,
     /// Full name of the snapshot that a clone is of.
@@ -435,7 +436,7 @@ pub struct ReceiveRequest {
     /// Properties of the stream that are not taken (`-x`).
     #[serde(default)]
     pub exclude: Vec<String>,
-    /// Packages rename and destroy nothing that is there, and their holds are not taken.
+    /// Packages rename and destroy nothing, and their holds are ignored.
     #[serde(default)]
     pub only_adds: bool,
     /// The answer is [`Answer::Received`]: an older client does not know that.
@@ -500,7 +501,7 @@ pub enum Action {
         /// The line.
         line: String,
     },
-    /// Throws away what a receive that was cut off left.
+    /// Discards the partial state of an interrupted receive.
     AbortReceive {
         /// Full name of the dataset.
         name: String,

@@ -25,28 +25,29 @@ use crate::request::{
 };
 use crate::wire::{Channel, Handler, Patience, WireError, serve};
 
-/// How soon a request learns that nobody wants it any more.
+/// Interval of the check whether a request was cancelled.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 /// Lines that one client may write into the pool's history.
 const NOTES_MAX: u32 = 1000;
 
 /// Takes in a directory or an image, of which the pool that is served is the shadow.
 pub trait Taker: Sync {
-    /// Brings the pool's dataset up to date; `stop` is set when nobody wants that any more.
+    /// Brings the pool's dataset up to date. `stop` is set when this is cancelled.
     ///
     /// # Errors
-    /// `Busy` when somebody else is at it.
+    /// `Busy` when another process is doing this.
     fn take_in(&self, how: &TakeIn, stop: &AtomicBool) -> Result<TakenIn, Failure>;
 
-    /// What was taken in last has gone to `target`.
+    /// The last state in the shadow was sent to `target`.
     ///
     /// # Errors
     /// When that cannot be noted.
     fn sent(&self, target: &str) -> Result<(), Failure>;
 }
 
-/// Serves what `access` lets a client reach of a pool to the one at the other side of `input` and `output`, until it is gone or
-/// `cancelled` is set. With a `taker`, the pool is served as what that takes in.
+/// Serves a pool to the client at the other side of `input` and `output`, within the limits of `access`, until the
+/// client disconnects or `cancelled` is set. With a `taker`, the pool is the shadow of the directory or image that
+/// the `taker` reads.
 ///
 /// # Errors
 /// When the client is none, or breaks the protocol.
@@ -73,7 +74,7 @@ struct Server<'a> {
     cancelled: &'a AtomicBool,
     /// Lines that the client has written into the history.
     notes: AtomicU32,
-    /// Held from the look at a limit until what it was for is made.
+    /// Held from the check of a limit until the object is created.
     growth: Mutex<()>,
 }
 
@@ -97,7 +98,7 @@ impl Handler for Server<'_> {
                 self.watched(channel, &stop, || taker.take_in(&how, &stop)).map(Answer::TakenIn)
             }
             Request::OpenTarget(_) | Request::Relocate { .. } | Request::Bring(_) => {
-                Err(Failure::other("what is served here is no target: 'serve sync --into' serves one"))
+                Err(Failure::other("this server is not for targets: use 'serve sync --into'"))
             }
             Request::Sent { target } => self.taker()?.sent(&target).map(|()| Answer::Done),
             Request::Wanted { dataset, snapshots } => {
@@ -224,13 +225,13 @@ impl Server<'_> {
             ..ReceiveOptions::default()
         };
         let notes = ReceiveNotes::new(left_out);
-        // When the sender is gone its stream breaks off by itself, after all that has come: nothing of that is sent twice.
+        // If the sender disconnects, its stream ends after the data that has arrived. This data is not sent again.
         let observer = Observer { event: &|event| notes.add(event), cancelled: self.cancelled };
         match self.datasets.receive(&target, channel.incoming(), &options, &observer) {
             Ok(_) if request.wants_notes => Ok(Answer::Received { notes: notes.into_lines() }),
             Ok(_) => Ok(Answer::Done),
             Err(_) if channel.is_broken() => {
-                // What was stored is kept: the sender can connect again.
+                // The stored part is kept: the sender can connect again.
                 Err(Failure::lost("the sender is gone"))
             }
             Err(error) => Err(self.access.conceal_receive(error)),
@@ -238,7 +239,8 @@ impl Server<'_> {
     }
 
     fn read(&self, request: &ReadRequest, channel: &Arc<Channel>) -> Result<Answer, Failure> {
-        // With a catalog each, gone before there is much to read: what is freed meanwhile is given back.
+        // Each has its own catalog, which is dropped before the long read, so that space that is freed in the
+        // meantime can be reused.
         let open = |name: &str| -> Result<Objset, Failure> {
             let catalog = self.datasets.catalog();
             let objset = catalog.objset(&catalog.snapshot(&self.access.name(name)?)?);
@@ -249,7 +251,7 @@ impl Server<'_> {
         crate::objects::answer(&open(&request.snapshot)?, since.as_ref(), channel)
     }
 
-    /// Does `work`, and sets `stop` when nobody wants it any more.
+    /// Does `work`, and sets `stop` when it is cancelled.
     fn watched<T>(&self, channel: &Channel, stop: &AtomicBool, work: impl FnOnce() -> T) -> T {
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -392,13 +394,13 @@ impl Server<'_> {
     }
 }
 
-/// What the client should know of a receive that succeeded.
+/// Notes for the client about a successful receive.
 struct ReceiveNotes {
     left_out: Mutex<BTreeSet<String>>,
 }
 
 impl ReceiveNotes {
-    /// Names that are told at most.
+    /// Maximum number of names in the message.
     const NAMES_MAX: usize = 100;
 
     fn new(left_out: Vec<String>) -> Self {

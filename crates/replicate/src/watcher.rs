@@ -14,7 +14,7 @@ pub trait Watcher {
     /// So many bytes have come, or are to go, over: they may be held up.
     fn pass(&mut self, _bytes: usize) {}
 
-    /// Something could not be done, or was left out on purpose; the rest goes on.
+    /// Something failed, or was left out on purpose. The rest continues.
     fn failure(&mut self, what: &str);
 
     /// Whether it is to stop.

@@ -107,7 +107,7 @@ fn what_was_opened_for_a_rehearsal_is_not_changed() {
     let mut here = Here::new(top.clone(), top.with_file_name("devices"));
     here.open(&OpenTarget { dry_run: true, ..asked(Kind::Filesystem, &[]) }).unwrap();
     let refused = here.relocate(&[]).unwrap_err();
-    assert!(refused.message.contains("opened for a rehearsal"), "{refused}");
+    assert!(refused.message.contains("opened for a dry run"), "{refused}");
     here.open(&asked(Kind::Filesystem, &[])).unwrap();
     here.relocate(&[]).unwrap();
 }

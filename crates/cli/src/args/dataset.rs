@@ -311,7 +311,7 @@ pub struct PromoteArgs {
     pub dataset: String,
 }
 
-/// Create a bookmark of a snapshot, as a source for incremental streams
+/// Create a bookmark of a snapshot, as a base for streams
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt bookmark <snapshot|bookmark> <newbookmark>")]

@@ -93,7 +93,7 @@ pub struct StreamTokenArgs {
     pub token: String,
 }
 
-/// Convert a deduplicated stream to one that can be received, like 'zstream redup'
+/// Convert a deduplicated stream to a normal one, like 'zstream redup'
 ///
 /// 'zfs send -D' made deduplicated streams before OpenZFS 2.0. The new stream is written to standard output. The file
 /// is read twice.

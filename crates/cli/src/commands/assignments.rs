@@ -24,7 +24,7 @@ pub fn split_all(pairs: &[String]) -> Result<Vec<(&str, &str)>> {
     pairs.iter().map(|pair| split(pair)).collect()
 }
 
-/// Checks what is to be set on something that is being made. `attempt` is what stands before the colon of a refusal.
+/// Checks the properties of a new dataset. `attempt` is the beginning of error messages.
 ///
 /// # Errors
 /// The first pair that is not allowed; encryption, for which there are no keys here.
@@ -51,14 +51,12 @@ fn checked(attempt: &str, pairs: &[(&str, &str)], target: Target) -> Result<Vec<
     };
     if !assignments.iter().all(is_plain) {
         return Err(CliError::Failed(format!(
-            "{attempt}: encrypted datasets can be received with their keys unknown, but not made"
+            "{attempt}: encrypted datasets cannot be created, only received as raw streams"
         )));
     }
     // A request for an older version is meant for old programs, which could not read the result.
     if assignments.iter().any(|a| a.name == "version" && a.value.as_number() != Some(VERSION)) {
-        return Err(CliError::Failed(format!(
-            "{attempt}: filesystems of version {VERSION} alone are made here"
-        )));
+        return Err(CliError::Failed(format!("{attempt}: a new filesystem always has version {VERSION}")));
     }
     Ok(assignments)
 }

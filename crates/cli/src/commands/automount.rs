@@ -1,8 +1,7 @@
-//! Mounting as ZFS does: what `zfs` and `zpool` mount and unmount without being asked (docs/mount.md, "Mounting as ZFS does").
+//! Automatic mounting: the mounts and unmounts of `zfs` and `zpool` (docs/mount.md, "Mounting as ZFS does").
 //!
-//! Only the process that owns a pool mounts. One that stays in the background, or has something mounted anyway, does it at
-//! once. Any other owner ends with its command, so the command is carried out first, and a process in the background
-//! mounts afterwards what is to be mounted.
+//! Only the owner of a pool mounts. An owner that stays in the background, or has mounts already, does it at once.
+//! Any other owner ends with its command. So the command is executed first, and then a background process mounts.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -31,10 +30,11 @@ pub const VARIABLE: &str = AUTOMOUNT_VARIABLE;
 /// How long the owner of a pool may take to end once nothing is mounted, and between two looks.
 const END_MAX: Duration = Duration::from_secs(30);
 const END_STEP: Duration = Duration::from_millis(10);
-/// How long somebody may still hold what was just unmounted.
+/// How long others may still use a filesystem after its unmount.
 const RELEASE_MAX: Duration = Duration::from_secs(2);
 
-/// Whether this command mounts as ZFS does: of the `zfs` and `zpool` words those of root, unless a variable says otherwise.
+/// Whether this command mounts automatically: commands of `zfs` and `zpool` that root runs, unless the variable has
+/// another setting.
 pub(super) fn is_on(app: &App<'_>) -> bool {
     if Program::of(&app.context.args).0 == Program::Snowmelt {
         return false;
@@ -61,11 +61,11 @@ pub(super) struct Unmounted {
 struct Was {
     id: DatasetId,
     dir: PathBuf,
-    /// The mount, if somebody else has it still: in a bind mount, or another mount namespace.
+    /// The mount, if others still have it: in a bind mount, or in another mount namespace.
     held: Option<Arc<Mount>>,
     /// It was mounted where a directory was named, since its mountpoint is `legacy` or `none`.
     is_legacy: bool,
-    /// The directory is where an inherited mountpoint says, so that it goes when it is not needed.
+    /// Whether the directory comes from an inherited mountpoint, so that it is removed when it is not needed.
     is_inherited: bool,
 }
 
@@ -87,8 +87,7 @@ impl Was {
 }
 
 impl Unmounted {
-    /// Unmounts what is mounted of `datasets`, those inside others first. If something is in use, everything is
-    /// mounted again.
+    /// Unmounts all mounts of `datasets`, inner ones first. If one is in use, everything is mounted again.
     ///
     /// # Errors
     /// `cannot unmount '/tank/a': pool or dataset is busy`.
@@ -122,7 +121,8 @@ impl Unmounted {
         Ok(unmounted)
     }
 
-    /// Mounts them again where their properties say now. Says whether that was possible; a message was printed otherwise.
+    /// Mounts them again, at the places in their current properties. Returns whether this succeeded; otherwise a
+    /// message was printed.
     pub(super) fn mount_again(mut self, app: &mut App<'_>, session: &Session) -> Result<bool> {
         let catalog = session.datasets.catalog();
         let held: HashMap<DatasetId, Arc<Mount>> =
@@ -144,7 +144,7 @@ impl Unmounted {
                 Err(error) => return Err(report::failed("cannot mount")(error)),
             };
             if was.is_inherited && dir.as_ref() != Some(&was.dir) {
-                // Somebody may have put something there that the mount hid.
+                // There may be entries in it that the mount has hidden.
                 let _ = std::fs::remove_dir(&was.dir);
             }
         }
@@ -152,7 +152,8 @@ impl Unmounted {
         Ok(mount_each(app, session, wanted, &held))
     }
 
-    /// Does something that nobody may have these datasets open for. What was unmounted may be held for a moment still.
+    /// Does something for which nobody may have these datasets open. After an unmount they can stay in use for a
+    /// moment.
     pub(super) fn when_released<T>(
         &self,
         mut work: impl FnMut() -> std::result::Result<T, DatasetError>,
@@ -178,8 +179,8 @@ fn inner_first(session: &Session, is_meant: impl Fn(&Mount) -> bool) -> Vec<Arc<
     mounts
 }
 
-/// Mounts filesystems, those that others are inside of first. Failures are reported; says whether there were none.
-/// Of those in `held` others have the mount that there was: it gets another place.
+/// Mounts filesystems, outer ones first. Failures are reported. Returns whether there were none. Of those in `held`,
+/// others still have the old mount: it gets another place.
 fn mount_each(
     app: &mut App<'_>,
     session: &Session,
@@ -194,7 +195,7 @@ fn mount_each(
             let held = held.get(&dataset.id).filter(|mount| !mount.is_over());
             match held.map(|mount| mount.mount_also(&dataset.name, &dir, &mount.vfs().options())) {
                 Some(Ok(())) => Ok(()),
-                // Nobody has it any more.
+                // It is no longer used.
                 Some(Err(_)) | None => mount_at(app, session, &dataset, &dir, &args).map(drop),
             }
         });
@@ -231,8 +232,7 @@ pub(super) fn wanting(
     Ok(wanted)
 }
 
-/// Mounts those of these datasets that want to be mounted and are not: now, or once the command is over. Says whether nothing
-/// failed.
+/// Mounts the datasets that should be mounted and are not: now, or after the command. Returns whether nothing failed.
 ///
 /// # Errors
 /// When the pool cannot be read.
@@ -293,8 +293,8 @@ pub(super) fn sharing_mountpoint(
     Ok(found)
 }
 
-/// Carries out a change of `property` of a dataset, with everything unmounted that it moves, and mounted again afterwards.
-/// `value` is the new one, if it is known.
+/// Changes `property` of a dataset. All filesystems whose mountpoints it changes are unmounted before, and mounted
+/// again afterwards. `value` is the new value, if it is known.
 ///
 /// # Errors
 /// As `change`; when something that has to be unmounted is in use.
@@ -321,7 +321,7 @@ pub(super) fn around(
     let Ok(top) = catalog.dataset(name) else { return change(app).map(|()| true) };
     let attempt = format!("cannot set property for '{name}'");
     let shared = sharing_mountpoint(&catalog, &top).map_err(report::failed(&attempt))?;
-    // Only what had no place of its own is mounted that was not mounted before.
+    // An unmounted filesystem is only mounted if it had no mountpoint before.
     let mut without_place = Vec::new();
     for dataset in shared.iter().filter(|_| is_moved) {
         let (mountpoint, _) = text(&catalog, dataset, "mountpoint").map_err(report::failed(&attempt))?;
@@ -341,7 +341,7 @@ pub(super) fn around(
     Ok(all)
 }
 
-/// As in ZFS, what is to be shared is mounted, if it can be.
+/// As in ZFS, a filesystem that is to be shared is mounted, if possible.
 fn mount_shared(
     app: &mut App<'_>,
     session: &Session,
@@ -357,7 +357,7 @@ fn mount_shared(
     Ok(mounted)
 }
 
-/// What of a pool was there, and where it belonged, before a receive.
+/// The filesystems of a pool and their mountpoints before a receive.
 pub(super) struct Before {
     known: HashSet<DatasetId>,
     places: Vec<(DatasetId, String, Option<PathBuf>)>,
@@ -383,7 +383,7 @@ impl Before {
         Ok(Some(Self { known: all.iter().map(|dataset| dataset.id).collect(), places }))
     }
 
-    /// Mounts what is new, and where it belongs now what was mounted elsewhere. Says whether nothing failed.
+    /// Mounts new filesystems, and moves mounted ones whose mountpoint changed. Returns whether nothing failed.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -406,7 +406,7 @@ impl Before {
     }
 }
 
-/// Unmounts what is mounted inside of a filesystem and below it in the pool, before itself.
+/// Unmounts the mounts inside of a filesystem and those of its descendants, before its own mount.
 ///
 /// # Errors
 /// When something is in use.
@@ -420,7 +420,7 @@ pub(super) fn unmount_inside(app: &mut App<'_>, session: &Session, mount: &Mount
     drop(catalog);
     let ids: HashSet<DatasetId> = below.iter().map(|dataset| dataset.id).collect();
     let dir = mount.dir();
-    // What is below it by name, wherever that is mounted; and of snapshots what is in the way.
+    // The filesystems below it by name, wherever they are mounted, and the mounted snapshots that are in the way.
     let is_inside = |other: &Mount| {
         ids.contains(&other.vfs().dataset_id())
             && other.dir() != dir
@@ -432,7 +432,8 @@ pub(super) fn unmount_inside(app: &mut App<'_>, session: &Session, mount: &Mount
     Ok(())
 }
 
-/// Mounts in the background what a command left to be mounted: `which` are words for `mount -a`, `pool` is what is mounted of.
+/// Mounts in the background what a command left to be mounted. `which` are arguments of `mount -a`; `pool` is the
+/// pool.
 ///
 /// # Errors
 /// When no process can be started.
@@ -451,7 +452,7 @@ pub fn each(names: Vec<String>) -> Vec<OsString> {
     names.into_iter().flat_map(|name| ["--each".into(), name.into()]).collect()
 }
 
-/// Words for `mount -a`: what a command made of this name, or below it.
+/// Arguments of `mount -a`: the filesystems that a command created with this name, or below it.
 pub fn below(name: &str) -> Vec<OsString> {
     let dataset = name.split(['@', '#']).next().unwrap_or_default();
     vec!["--below".into(), dataset.into()]
@@ -474,8 +475,8 @@ pub(super) fn release_pool(app: &mut App<'_>, pool: &KnownPool, force: bool, att
     if !is_on(app) || app.is_served() || pool.location.is_read_only() {
         return Ok(());
     }
-    let table =
-        snowmelt_fuse::mounted().map_err(|error| CliError::failed("cannot tell what is mounted", &error))?;
+    let table = snowmelt_fuse::mounted()
+        .map_err(|error| CliError::failed("cannot read the list of mounts", &error))?;
     if !table.iter().any(|mounted| pool_of(&mounted.name) == name) {
         return Ok(());
     }

@@ -1,7 +1,7 @@
 //! Processes that stay in the background.
 //!
-//! A command starts this program again, detached, and ends when that one says on its standard output that it is ready; what
-//! it says before is passed on.
+//! A command starts this program again as a detached process. It ends when the new process reports on its standard
+//! output that it is ready. All output before this is passed on.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -25,7 +25,7 @@ use crate::pools::Session;
 /// The last byte that a detached process writes, when it is ready; the second if some of its work failed.
 const READY: u8 = 0;
 const READY_BUT: u8 = 1;
-/// What lists of processes show of it.
+/// Its name in lists of processes.
 const OWN_NAME: &str = "snowmelt";
 /// Longest output of a detached process that is passed on.
 const OUTPUT_MAX: usize = 1 << 20;
@@ -37,7 +37,7 @@ const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 /// # Errors
 /// When it cannot be started, or was killed.
 pub fn start(app: &mut App<'_>, words: &[OsString]) -> Result<Exit> {
-    let failed = |error: std::io::Error| CliError::failed("cannot start a process in the background", &error);
+    let failed = |error: std::io::Error| CliError::failed("cannot start the background process", &error);
     // The key of an encrypted pool may have to be asked for.
     let stdin = match isatty(&app.context.stdin) {
         true => app.context.stdin.try_clone()?.into(),
@@ -75,7 +75,7 @@ pub fn start(app: &mut App<'_>, words: &[OsString]) -> Result<Exit> {
     let status = child.wait().map_err(failed)?;
     match status.code().and_then(|code| u8::try_from(code).ok()) {
         Some(code) => Ok(Exit::of(code)),
-        None => Err(CliError::Failed(format!("the process in the background was killed: {status}"))),
+        None => Err(CliError::Failed(format!("the background process was killed: {status}"))),
     }
 }
 
@@ -106,11 +106,11 @@ pub fn leave_terminal() {
     let _ = rustix::process::setsid();
 }
 
-/// Tells whoever started this process that it is ready, and whether some of its work failed, and lets go of its files. The
-/// next command finds it serving.
+/// Reports to the process that started this one that it is ready, and whether some of its work failed. Then closes
+/// the files of that process. The next command finds this process serving.
 ///
 /// # Errors
-/// When nobody listens.
+/// When the process that waits for the report has ended.
 pub fn ready(app: &mut App<'_>, session: &Session, failed: bool) -> Result<()> {
     session.serve_now();
     ready_alone(app, failed)
@@ -119,13 +119,13 @@ pub fn ready(app: &mut App<'_>, session: &Session, failed: bool) -> Result<()> {
 /// The same for a process that may have no pool.
 ///
 /// # Errors
-/// When nobody listens.
+/// When the process that waits for the report has ended.
 pub fn ready_alone(app: &mut App<'_>, failed: bool) -> Result<()> {
     let own = null()?;
     ready_with(app, failed, &own)
 }
 
-/// What is read from and written to by who has nothing to say.
+/// Standard input and output of a process without any.
 ///
 /// # Errors
 /// When it cannot be opened.
@@ -133,10 +133,10 @@ pub fn null() -> std::io::Result<File> {
     File::options().read(true).write(true).open("/dev/null")
 }
 
-/// The same for a process that reaches `/dev/null` no more, and has it open.
+/// The same for a process that can no longer open `/dev/null`, but has it open.
 ///
 /// # Errors
-/// When nobody listens.
+/// When the process that waits for the report has ended.
 pub fn ready_with(app: &mut App<'_>, failed: bool, own: &File) -> Result<()> {
     app.context.out.write_all(&[if failed { READY_BUT } else { READY }])?;
     app.context.out.flush()?;

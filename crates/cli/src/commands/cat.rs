@@ -13,7 +13,7 @@ use crate::exit::Exit;
 /// Writes files, or volumes, to standard output.
 ///
 /// # Errors
-/// When output fails; of single files it is told.
+/// When output fails. Errors of single files are reported.
 pub fn run(app: &mut App<'_>, args: &CatArgs) -> Result<Exit> {
     app.is_streaming = true;
     files::each(app, &args.paths, |app, _, place| {
@@ -36,7 +36,7 @@ fn volume(app: &mut App<'_>, place: &Place) -> Result<()> {
         CliError::failed(format!("cannot read '{}'", place.name), error)
     };
     if !place.path.is_empty() {
-        return Err(CliError::Failed(format!("cannot open '{}': a volume holds no files", place.name)));
+        return Err(CliError::Failed(format!("cannot open '{}': a volume has no files", place.name)));
     }
     let info = volume_info(&place.objset).map_err(|error| failed(&error))?;
     let mut reader = ObjectReader::new(&place.objset, info.object, info.size);

@@ -14,7 +14,7 @@ use crate::output::json;
 use crate::pools::Session;
 use crate::report;
 
-/// Most findings that are kept for JSON; beyond it only their number is told.
+/// Maximum number of findings that are kept for JSON. The rest are only counted.
 const KEPT_MAX: usize = 10_000;
 
 /// Checks every invariant of pools.

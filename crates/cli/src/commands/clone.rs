@@ -11,7 +11,7 @@ use crate::exit::Exit;
 use crate::properties::of_kind;
 use crate::report;
 
-/// `refreservation=auto` is what the whole volume takes.
+/// `refreservation=auto` is the space for the whole volume.
 fn reserve_whole(
     catalog: &Catalog,
     snapshot: &Snapshot,

@@ -1,4 +1,4 @@
-//! `complete`: what a shell offers for the word that is being typed. The scripts that `completions` prints run it.
+//! `complete`: the candidates for the word that is being typed. The scripts of `completions` run it.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
@@ -34,17 +34,17 @@ enum Named {
     AnyOrPath,
 }
 
-/// Prints the candidates for a word, one a line, each with a tab and what it is if that is known.
+/// Prints the candidates for a word, one in each line. If a description is known, it follows after a tab.
 ///
 /// # Errors
 /// When output fails.
 pub fn run(app: &mut App<'_>, args: &CompleteArgs) -> Result<Exit> {
-    // Nobody who presses a key wants to be asked for the key of a pool.
+    // A completion must not ask for the key of a pool.
     background::leave_terminal();
     let (mut words, mut index) = (args.words.clone(), args.index);
     let current = words.get(index).cloned().unwrap_or_default();
     words.resize(index + 1, OsString::new());
-    // 'help VERB' has the words of the verbs.
+    // The arguments of 'help' are verbs.
     if index > 1 && words.get(1).is_some_and(|word| word == "help") {
         words.remove(1);
         index -= 1;
@@ -53,7 +53,7 @@ pub fn run(app: &mut App<'_>, args: &CompleteArgs) -> Result<Exit> {
     let mut grammar = with_names(command(), &[], &source);
     let cwd = app.context.cwd().to_owned();
     let mut candidates = complete(&mut grammar, words, index, Some(&cwd)).unwrap_or_default();
-    // Options are offered to who asks for them, or where nothing else fits.
+    // Options are offered after a dash, or if nothing else fits.
     let is_option =
         |candidate: &CompletionCandidate| candidate.get_value().as_encoded_bytes().starts_with(b"-");
     if !current.as_encoded_bytes().starts_with(b"-") && !candidates.iter().all(is_option) {
@@ -75,7 +75,7 @@ pub fn run(app: &mut App<'_>, args: &CompleteArgs) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// `--pool-dir PATH` among the words.
+/// The values of `--pool-dir PATH` in the command line.
 fn pool_dirs(words: &[OsString]) -> Vec<PathBuf> {
     let pairs = words.windows(2).filter(|pair| pair[0] == "--pool-dir");
     pairs.map(|pair| PathBuf::from(&pair[1])).collect()
@@ -97,7 +97,7 @@ fn with_names(grammar: clap::Command, path: &[String], source: &Source) -> clap:
     grammar.mut_args(named).mut_subcommands(|verb| with_names(verb, &path, source))
 }
 
-/// What an argument of a verb names; `None`: nothing that exists already, or nothing in a pool.
+/// The kind of object that an argument of a verb names. `None` if it does not exist yet, or is not in a pool.
 fn named(verb: &str, argument: &str) -> Option<Named> {
     Some(match (verb, argument) {
         ("pool create" | "pool import", _) => return None,
@@ -119,7 +119,7 @@ fn named(verb: &str, argument: &str) -> Option<Named> {
     })
 }
 
-/// Where names come from: this program, as a command of its own, so that what a pool says cannot end ours.
+/// The source of names: this program as a separate command, so that an error of a pool cannot end this process.
 #[derive(Debug, Clone)]
 struct Source {
     pool_dirs: Vec<PathBuf>,
@@ -177,7 +177,7 @@ impl Source {
         }
     }
 
-    /// What this program prints with these words; nothing if it fails or takes too long.
+    /// The output of this program with these arguments; nothing if it fails or takes too long.
     fn lines(&self, words: &[&str]) -> Vec<String> {
         let dirs = self.pool_dirs.iter().flat_map(|dir| [OsStr::new("--pool-dir"), dir.as_os_str()]);
         let child = Command::new("/proc/self/exe")

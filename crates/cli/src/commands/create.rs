@@ -68,7 +68,7 @@ pub fn run(app: &mut App<'_>, args: &CreateArgs) -> Result<Exit> {
     })
 }
 
-/// What of a new volume's properties is kept as a property: its sizes are in its data.
+/// The properties of a new volume that are stored as properties. Its sizes are in its data.
 fn stored(chosen: &[Assignment]) -> Vec<(String, String)> {
     let mut stored = assignments::stored(chosen);
     stored.retain(|(name, _)| name != "volsize" && name != "volblocksize");

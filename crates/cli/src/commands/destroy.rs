@@ -301,7 +301,7 @@ fn can(
     }
 }
 
-/// `-v` and `-p`: what goes, and what space that gives.
+/// `-v` and `-p`: what is destroyed, and how much space becomes free.
 fn tell_plan(app: &mut App<'_>, args: &DestroyArgs, plan: &DestroyPlan, with_space: bool) -> Result<()> {
     if args.json || (!args.verbose && !args.parsable) {
         return Ok(());
@@ -328,7 +328,7 @@ fn names_of(plan: &DestroyPlan) -> Vec<String> {
     snapshots.chain(plan.datasets.iter().map(|dataset| dataset.name.clone())).collect()
 }
 
-/// `--json`: what went, or would go, and what space that gives, where that is known.
+/// `--json`: what was or would be destroyed, and how much space becomes free, if this is known.
 fn tell_json(
     app: &mut App<'_>,
     args: &DestroyArgs,

@@ -29,7 +29,7 @@ pub fn run(app: &mut App<'_>, args: &DiffArgs) -> Result<Exit> {
     let (from, to) = full_names(&args.from, args.to.as_deref())?;
     app.on_dataset(&from, |app, session| {
         let attempt = format!("cannot open '{from}'");
-        // What was written a moment ago is still in memory.
+        // The newest changes are still in memory.
         session.datasets.settle().map_err(report::failed(&attempt))?;
         let catalog = session.datasets.catalog();
         let (old, new) = (Place::find(&catalog, from.as_ref())?, Place::find(&catalog, to.as_ref())?);
@@ -103,7 +103,8 @@ fn item(difference: &Difference, prefix: &[u8]) -> Map<String, Value> {
     item
 }
 
-/// The directory that paths begin with: where the filesystem is mounted, or would be. One that has no place has the name.
+/// The directory at the beginning of paths: the place where the filesystem is or would be mounted. Without a
+/// mountpoint, it is the name of the filesystem.
 fn shown_at(catalog: &Catalog, name: &str) -> std::result::Result<Vec<u8>, DatasetError> {
     let mounted = snowmelt_fuse::mounted().unwrap_or_default();
     let place = match mounted.into_iter().find(|mounted| mounted.name == name) {
@@ -150,7 +151,8 @@ fn dataset_of(name: &str) -> &str {
     name.split('@').next().unwrap_or(name)
 }
 
-/// Either name may be short if the other is not; without a second one the dataset as it is now is meant.
+/// One of the two names can be short if the other is not. Without a second name, it is the current state of the
+/// dataset.
 fn full_names(from: &str, to: Option<&str>) -> Result<(String, String)> {
     let usage = |why: &str| Err(CliError::Usage(why.to_owned()));
     let to = to.unwrap_or_else(|| dataset_of(from));

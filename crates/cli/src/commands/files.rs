@@ -1,4 +1,4 @@
-//! `DATASET[@SNAPSHOT][:PATH]`: a place in a snapshot, or in a dataset as it is now.
+//! `DATASET[@SNAPSHOT][:PATH]`: a place in a snapshot, or in the current state of a dataset.
 //!
 //! Names of datasets and snapshots may have colons in them, so the longest name that exists counts, and a path
 //! begins after it. A leading slash of the path changes nothing.
@@ -55,7 +55,7 @@ impl Place {
                 Ok(Entity::Dataset(dataset)) => catalog.head(&dataset).map_err(report::failed(&attempt))?,
                 Ok(Entity::Snapshot(snapshot, _)) => catalog.objset(&snapshot),
                 Ok(Entity::Bookmark(..)) => {
-                    return Err(CliError::Failed(format!("{attempt}: a bookmark holds no data")));
+                    return Err(CliError::Failed(format!("{attempt}: a bookmark has no data")));
                 }
                 Err(
                     DatasetError::NotFound { .. } | DatasetError::NoBookmark { .. } | DatasetError::Name(_),
@@ -72,11 +72,11 @@ impl Place {
         Err(CliError::Failed(format!("cannot open '{}': dataset does not exist", without_path(&name))))
     }
 
-    /// Tells that the content is not whole, before it is taken for whole.
+    /// Warns that the content is incomplete, before it is used.
     pub fn warn_if_redacted(&self, context: &mut Context) {
         if self.objset.is_redacted() {
             context.complain(format_args!(
-                "warning: '{}' is redacted: what was left out of it reads as zeros",
+                "warning: '{}' is redacted: the redacted data is read as zeros",
                 self.name
             ));
         }
@@ -94,7 +94,7 @@ impl Place {
     pub fn open(self) -> Result<Opened> {
         let attempt = format!("cannot open '{}'", self.name);
         if self.is_volume() {
-            return Err(CliError::Failed(format!("{attempt}: a volume holds no files")));
+            return Err(CliError::Failed(format!("{attempt}: a volume has no files")));
         }
         let fs = Filesystem::open(self.objset)
             .map_err(|error| CliError::Failed(format!("{attempt}: {}", chain(&error))))?;
@@ -120,7 +120,7 @@ impl Opened {
     }
 }
 
-/// Works on places that must all be in one pool; what is wrong with one is told and does not stop the others.
+/// Works on places that must all be in one pool. An error at one place is reported, and does not stop the others.
 ///
 /// # Errors
 /// When the pool cannot be opened, or output fails.
@@ -175,7 +175,7 @@ fn without_path(text: &str) -> &str {
     }
 }
 
-/// Bytes to print: as they are for programs, without what a terminal would obey for a terminal.
+/// Bytes to print: unchanged for programs, and without control characters for a terminal.
 pub fn printable(bytes: &[u8], is_terminal: bool) -> Vec<u8> {
     if !is_terminal {
         return bytes.to_vec();

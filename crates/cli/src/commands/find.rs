@@ -58,7 +58,7 @@ pub fn run(app: &mut App<'_>, args: &FindArgs) -> Result<Exit> {
     })
 }
 
-/// What a path must be like to be told.
+/// The conditions for a path to be printed.
 struct Wanted {
     patterns: Vec<Pattern>,
     kind: Option<FileKind>,

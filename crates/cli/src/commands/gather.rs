@@ -52,7 +52,9 @@ pub fn rows(app: &mut App<'_>, request: Listing) -> Result<Gathered> {
                     app.context.complain(error);
                 }
             }
-            Ok(_) => return Err(CliError::Failed("the owner's answer is to another question".to_owned())),
+            Ok(_) => {
+                return Err(CliError::Failed("the pool's owner answered a different request".to_owned()));
+            }
             Err(error @ CliError::Output(_)) => return Err(error),
             Err(error) => {
                 app.context.complain(error);
@@ -64,7 +66,7 @@ pub fn rows(app: &mut App<'_>, request: Listing) -> Result<Gathered> {
     Ok(gathered)
 }
 
-/// A word that is a path stands for the filesystem that is mounted there (`zfs_path_to_zhandle`).
+/// A path as an argument means the filesystem that is mounted there (`zfs_path_to_zhandle`).
 fn at_path(app: &App<'_>, word: String) -> Result<String> {
     if !(word.starts_with('/') || word.starts_with("./")) {
         return Ok(word);

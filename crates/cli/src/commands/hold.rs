@@ -13,7 +13,7 @@ use crate::report;
 /// Adds a hold to snapshots.
 ///
 /// # Errors
-/// When the tag cannot be one, or output fails; of single snapshots it is told.
+/// When the tag is not valid, or output fails. Errors of single snapshots are reported.
 pub fn run_hold(app: &mut App<'_>, args: &HoldArgs) -> Result<Exit> {
     if args.tag.starts_with('.') {
         return Err(CliError::Usage("tag may not start with '.'".to_owned()));

@@ -15,7 +15,7 @@ use crate::report;
 /// Lists the holds of snapshots.
 ///
 /// # Errors
-/// When output fails; of single snapshots it is told.
+/// When output fails. Errors of single snapshots are reported.
 pub fn run(app: &mut App<'_>, args: &HoldsArgs) -> Result<Exit> {
     app.on_each_pool(&args.snapshots, |app, session, snapshots| {
         let catalog = session.datasets.catalog();

@@ -46,7 +46,7 @@ pub(super) fn take(app: &mut App<'_>, args: &ImportArgs, only_changes: bool) -> 
     app.on_pool(&dataset, missing, |app, session| {
         if session.shadow().is_some() {
             return Err(CliError::Failed(format!(
-                "{attempt}: '{dataset}' is a shadow, which only sync brings up to date"
+                "{attempt}: '{dataset}' is a shadow, and only sync can write to it"
             )));
         }
         let stop = app.context.cancelled.clone();
@@ -81,7 +81,7 @@ pub(super) fn take(app: &mut App<'_>, args: &ImportArgs, only_changes: bool) -> 
 fn target(text: &str) -> Result<(String, String)> {
     let name = Name::parse(text).map_err(|error| CliError::Failed(format!("cannot import into {error}")))?;
     if name.bookmark().is_some() {
-        return Err(CliError::Failed(format!("cannot import into '{text}': a bookmark holds no data")));
+        return Err(CliError::Failed(format!("cannot import into '{text}': a bookmark has no data")));
     }
     let snapshot = match name.snapshot() {
         Some(short) => short.to_owned(),
@@ -90,23 +90,23 @@ fn target(text: &str) -> Result<(String, String)> {
     Ok((name.dataset().to_owned(), snapshot))
 }
 
-/// What is to be imported, and where.
+/// The source and target of an import.
 pub(super) struct Import<'a> {
     pub(super) args: &'a ImportArgs,
     pub(super) source: &'a Path,
     pub(super) dataset: &'a str,
     pub(super) snapshot: &'a str,
-    /// What stands before the colon of a refusal.
+    /// The beginning of error messages.
     pub(super) attempt: &'a str,
     /// A snapshot is taken only if something has changed since the newest.
     pub(super) only_changes: bool,
     /// The pool is a shadow: what of it was not as it should be, when it was sent.
     pub(super) suspects: Option<&'a Suspects>,
-    /// Set when nobody wants it any more.
+    /// Set when the import is cancelled.
     pub(super) stop: &'a AtomicBool,
 }
 
-/// What became of what was staged.
+/// The outcome of the staged import.
 pub(super) struct Finished {
     /// Full name of the snapshot that holds it.
     pub(super) snapshot: String,
@@ -154,14 +154,14 @@ impl Import<'_> {
             }
             ReceiveError::Dataset(error) => CliError::Failed(report::dataset_error(&attempt, error)),
             ReceiveError::Modified { .. } => CliError::Failed(format!(
-                "{attempt}: it has been modified since its most recent snapshot\n\
-                 take a snapshot of it to keep that, or use '-F' to give it up"
+                "{attempt}: it has been modified since its most recent snapshot\ntake a snapshot to keep the \
+                 changes, or use '-F' to discard them"
             )),
             other => CliError::Failed(format!("{attempt}: {}", chain(other))),
         }
     }
 
-    /// The dataset as it is now must be what the source needs, where there is one.
+    /// If the dataset exists, it must be of the kind that the source needs.
     pub(super) fn check_kind(&self, session: &Session, kind: Kind) -> Result<bool> {
         let catalog = session.datasets.catalog();
         match catalog.dataset(self.dataset) {
@@ -174,7 +174,7 @@ impl Import<'_> {
                 }
             }
             Ok(_) => Err(CliError::Failed(format!(
-                "cannot import into '{}': a {} goes into a {}, and it is none",
+                "cannot import into '{}': a {} can only be imported into a {}",
                 self.dataset,
                 if kind == Kind::Volume { "disk image" } else { "directory" },
                 kind.name()
@@ -184,7 +184,8 @@ impl Import<'_> {
         }
     }
 
-    /// A replica is left alone, unless forced: after a snapshot of another origin it takes no more streams of its source.
+    /// A replica is not changed without force: after a snapshot that does not come from its source, it cannot receive
+    /// more streams of this source.
     fn check_replica(&self, catalog: &Catalog, dataset: &Dataset) -> Result<()> {
         let attempt = format!("cannot import into '{}'", self.dataset);
         let failed = report::failed(&attempt);
@@ -197,8 +198,8 @@ impl Import<'_> {
         }
         let option = if self.only_changes { "--force" } else { "-F" };
         Err(CliError::Failed(format!(
-            "{attempt}: its newest snapshot {} was received\n\
-             after an import it can take no more streams of its source: use '{option}' if that is meant",
+            "{attempt}: its newest snapshot {} was received\nafter an import, it can no longer receive streams of \
+             its source: use '{option}' to import anyway",
             newest.full_name()
         )))
     }
@@ -240,7 +241,7 @@ impl Import<'_> {
         Ok(TakenImage { exists, done, imported })
     }
 
-    /// Makes what was staged visible.
+    /// Makes the staged import visible.
     pub(super) fn finish(&self, session: &Session, staging: Staging<'_>) -> Result<Finished> {
         let refused = |error: ReceiveError| self.refused(&error);
         if !self.only_changes {
@@ -272,7 +273,7 @@ impl Import<'_> {
             });
             writeln!(context.out, "{said}")?;
         } else if *is_unchanged && self.args.verbose {
-            writeln!(context.out, "nothing changed: {snapshot} holds all of it")?;
+            writeln!(context.out, "nothing changed since {snapshot}")?;
         } else if self.args.verbose {
             let (read, written) = (format_bytes(imported.read), format_bytes(*written));
             writeln!(context.out, "{snapshot}: {read} read, {written} written")?;

@@ -22,7 +22,7 @@ use crate::exit::Exit;
 use crate::pools::Session;
 use crate::progress::Progress;
 
-/// Bytes of a block of a shadow's large files: `recordsize` as it is by default.
+/// Block size of a shadow's large files in bytes: the default of `recordsize`.
 const RECORD: u32 = 128 << 10;
 
 /// What became of a directory.
@@ -30,7 +30,7 @@ pub(super) struct Taken {
     pub(super) summary: Summary,
     /// Full name of the snapshot.
     snapshot: String,
-    /// Nothing has changed, and no snapshot was taken: the name is that of the newest.
+    /// Nothing has changed, and no snapshot was taken. The name is that of the newest snapshot.
     pub(super) is_unchanged: bool,
     /// Bytes, unless nothing was to be done.
     written: Option<u64>,
@@ -39,12 +39,12 @@ pub(super) struct Taken {
 /// Takes a directory into a filesystem, as a snapshot.
 ///
 /// # Errors
-/// When nothing came of it; of single files it is told.
+/// When the whole import fails. Errors of single files are reported.
 pub(super) fn take(context: &mut Context, session: &Session, to: &Import<'_>) -> Result<Taken> {
     let args = to.args;
     let failed = |error: &(dyn std::error::Error + 'static)| CliError::failed(to.attempt, error);
     if args.block_size.is_some() {
-        return Err(CliError::Usage("'-b' is for disk images: see 'recordsize' for files".to_owned()));
+        return Err(CliError::Usage("'-b' is only for disk images: for files, set 'recordsize'".to_owned()));
     }
     let exclude_from: Vec<_> = args.exclude_from.iter().map(|file| context.path(file)).collect();
     let filter = Filter::new(&args.exclude, &exclude_from).map_err(|error| failed(&error))?;
@@ -93,7 +93,7 @@ pub(super) fn take(context: &mut Context, session: &Session, to: &Import<'_>) ->
     Ok(Taken { summary, snapshot, is_unchanged, written })
 }
 
-/// What was done, or would be, as a person reads it.
+/// The text about what was or would be done.
 pub(super) fn describe(summary: &Summary, dry_run: bool) -> String {
     let would = if dry_run { "would be " } else { "" };
     let read = format_bytes(summary.bytes_read);
@@ -103,13 +103,13 @@ pub(super) fn describe(summary: &Summary, dry_run: bool) -> String {
     )
 }
 
-/// The line about files that are not in the snapshot as they should be. `done` says what was done all the same.
+/// The line about files that are not correct in the snapshot. `done` is what was done nevertheless.
 pub(super) fn failures(done: &str, count: u64) -> String {
     let (files, were) = if count == 1 { ("file", "it was") } else { ("files", "they were") };
     format!("{done}, except {count} {files} that could not be read or changed while {were} read: see above")
 }
 
-/// Tells what was done.
+/// Reports what was done.
 ///
 /// # Errors
 /// When output fails.
@@ -132,7 +132,7 @@ pub(super) fn tell(context: &mut Context, to: &Import<'_>, taken: &Taken) -> Res
         });
         writeln!(context.out, "{said}")?;
     } else if taken.is_unchanged && to.args.verbose {
-        writeln!(context.out, "nothing changed: {snapshot} holds all of it")?;
+        writeln!(context.out, "nothing changed since {snapshot}")?;
     } else if to.args.verbose || to.args.dry_run {
         write!(context.out, "{snapshot}: {}", describe(summary, to.args.dry_run))?;
         match written {
@@ -166,7 +166,7 @@ impl Noted<'_> {
         Ok(())
     }
 
-    /// Forgets files that are there no more, once they are the most.
+    /// Forgets files that no longer exist, once they are the majority.
     fn prune<O: snowmelt_zpl::ObjectsMut>(
         &self,
         fs: &FilesystemMut<O>,
@@ -250,7 +250,7 @@ impl ImportObserver for Teller<'_> {
         let why = match event {
             ImportEvent::Unreadable(error) => chain(error),
             ImportEvent::Unsteady => "it changed each time it was read".to_owned(),
-            ImportEvent::Vanished => "it has vanished".to_owned(),
+            ImportEvent::Vanished => "it no longer exists".to_owned(),
             ImportEvent::Created => return self.say(b'+', path),
             ImportEvent::Changed => return self.say(b'M', path),
             ImportEvent::Renamed => return self.say(b'R', path),
@@ -280,7 +280,7 @@ impl Teller<'_> {
             let mut line = vec![what, b'\t'];
             line.extend(printable(if path.is_empty() { b"." } else { path }, self.is_terminal));
             line.push(b'\n');
-            // Whoever has stopped listening is told of nothing more; the import goes on.
+            // If the output is closed, nothing more is printed, and the import continues.
             let _ = self.context.out.write_all(&line);
         }
     }

@@ -81,7 +81,7 @@ pub(super) fn tell(app: &mut App<'_>, directory: &Path, unread: &[Unread]) {
     }
 }
 
-/// The paths that a log tells of.
+/// The paths in a log.
 fn changes(app: &mut App<'_>, log: &Path) -> Result<BTreeSet<Vec<u8>>> {
     let failed = |error: std::io::Error| CliError::failed(format!("cannot read '{}'", log.display()), &error);
     let input: Box<dyn Read> = match log.as_os_str() == "-" {

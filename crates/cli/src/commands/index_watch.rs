@@ -28,7 +28,7 @@ pub(super) fn run(app: &mut App<'_>, args: &IndexArgs, directory: &Path, file: &
     };
     if is_in(file, directory) {
         return Err(CliError::Failed(format!(
-            "cannot watch '{}': the index '{}' is in it, and each new one would be a change: put it elsewhere",
+            "cannot watch '{}': the index '{}' is in it, and writing the index would be a change: put it elsewhere",
             directory.display(),
             file.display()
         )));
@@ -63,7 +63,7 @@ fn rest(context: &Context, until: Instant) {
     }
 }
 
-/// One round; false if somebody else is making the index, so that it must be tried again.
+/// One round. False if another process is making the index, so that a retry is needed.
 fn follow(
     app: &mut App<'_>,
     args: &IndexArgs,
@@ -76,7 +76,7 @@ fn follow(
         begun => begun?,
     };
     let made = now();
-    // What others have put there since is newer than what was, and one that cannot be used is made anew.
+    // An index that others have put there is newer than the previous one. An index that cannot be used is made again.
     let before = if is_first { None } else { Index::load(file).ok() };
     let (builder, unread) = match &before {
         Some(before) => watch.update(Builder::from_index(before)?)?,
@@ -88,7 +88,7 @@ fn follow(
     if before.is_none_or(|before| !before.is_like(&bytes)) {
         replacement.commit(&bytes)?;
         if !args.quiet {
-            // Who does not read it wants the index all the same.
+            // If the output is closed, the index is still made.
             let _ = writeln!(app.context.out, "{files} files in {}, {} bytes", file.display(), bytes.len());
             let _ = app.context.out.flush();
         }

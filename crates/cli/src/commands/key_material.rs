@@ -1,4 +1,4 @@
-//! Wrapping keys from where `--keylocation` says: files, or whoever sits at the terminal (`get_key_material` in
+//! Wrapping keys from `--keylocation`: files, or the user at the terminal (`get_key_material` in
 //! `lib/libzfs/libzfs_crypto.c`).
 
 use std::fs::File;
@@ -19,7 +19,7 @@ const ATTEMPTS: usize = 3;
 /// The keys of a command.
 pub struct KeyMaterial {
     ring: Keyring,
-    /// Whoever sits at the terminal is asked when no key fits.
+    /// If no key fits, the user at the terminal is asked again.
     asks: bool,
 }
 
@@ -36,7 +36,7 @@ impl KeyMaterial {
         for location in locations {
             if location == "prompt" {
                 if !is_stdin_free {
-                    let why = "the key cannot be read from standard input, which is the stream";
+                    let why = "the key cannot be read from standard input, which has the stream";
                     return Err(CliError::Usage(why.to_owned()));
                 }
                 if isatty(&app.context.stdin) {
@@ -56,7 +56,7 @@ impl KeyMaterial {
     /// Opens the keys of a snapshot, by which its records are decrypted.
     ///
     /// # Errors
-    /// No key fits, or whoever was asked gave none that does.
+    /// When no key fits, from the file or from the user.
     pub fn open(&mut self, app: &mut App<'_>, keydata: &Keydata, snapshot: &str) -> Result<Arc<Decryptor>> {
         let mut opened = self.ring.open(keydata);
         let mut attempts = if self.asks { ATTEMPTS } else { 0 };
@@ -79,7 +79,7 @@ impl KeyMaterial {
             app.context.out.flush()?;
             let question = format!("Enter {what} for '{snapshot}':");
             let terminal = Terminal::of(app.context);
-            let terminal = terminal.ok_or_else(|| CliError::Failed("the terminal is gone".to_owned()))?;
+            let terminal = terminal.ok_or_else(|| CliError::Failed("the terminal was closed".to_owned()))?;
             self.ring.add(terminal.ask(app.context, &question)?);
             opened = self.ring.open(keydata);
         }

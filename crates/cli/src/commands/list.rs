@@ -93,7 +93,7 @@ fn request(args: &ListArgs, columns: &[PropertyName]) -> Result<Listing> {
 /// How far below the named datasets to look: `-t snapshot tank/a` alone means the snapshots of `tank/a`.
 ///
 /// # Errors
-/// When the depth is no number.
+/// When the depth is not a number.
 pub fn reach(
     recursive: bool,
     depth: Option<&str>,

@@ -16,13 +16,13 @@ use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
 use crate::output::json;
 
-/// Most levels that `-R` goes down: no sane tree is deeper, and a damaged one may have no bottom.
+/// Maximum depth of `-R`. No normal tree is deeper, and a damaged one can be infinite.
 const DEPTH_MAX: usize = 1000;
 
 /// Lists files.
 ///
 /// # Errors
-/// When output fails; of single files it is told.
+/// When output fails. Errors of single files are reported.
 pub fn run(app: &mut App<'_>, args: &LsArgs) -> Result<Exit> {
     app.is_streaming = true;
     let several = args.paths.len() > 1;
@@ -52,7 +52,7 @@ pub fn run(app: &mut App<'_>, args: &LsArgs) -> Result<Exit> {
             return Ok(());
         }
         failures.iter().for_each(|failure| app.context.complain(failure));
-        Err(CliError::Failed(format!("some of '{}' could not be read", text.to_string_lossy())))
+        Err(CliError::Failed(format!("parts of '{}' could not be read", text.to_string_lossy())))
     })
 }
 
@@ -63,7 +63,7 @@ enum Form<'a> {
 }
 
 impl Form<'_> {
-    /// Prints what is in a directory; `None`: a file or directory itself, whose name is its path.
+    /// Prints the entries of a directory. `None`: a file or directory itself, whose name is its path.
     fn print(&mut self, out: &mut impl Write, directory: Option<&[u8]>, entries: &[Listed]) -> Result<()> {
         match self {
             Self::Text(style) => print(out, entries, style),
@@ -105,7 +105,7 @@ fn itself<O: Objects>(fs: &Filesystem<O>, name: &[u8], object: u64) -> Result<Li
     Ok(Listed { name: name.to_vec(), object, attributes, target })
 }
 
-/// A directory and, with `-R`, everything below it, each directory once. Gives what could not be read, as lines for people.
+/// A directory and, with `-R`, everything below it, each directory once. Returns the errors, as lines for the user.
 fn directory<O: Objects>(
     fs: &Filesystem<O>,
     path: &[u8],

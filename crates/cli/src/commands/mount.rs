@@ -1,8 +1,8 @@
 //! `mount`.
 //!
-//! The process that owns a pool serves what is mounted of it. A command that finds the pool free becomes its owner in
-//! the background: it starts itself again, detached, and ends when that one says on its standard output that all is
-//! mounted. A command that finds an owner has it mount.
+//! The owner of a pool serves its mounts. If a command finds the pool without an owner, a background process becomes
+//! the owner: the command starts itself again, detached, and ends when the new process reports on its standard output
+//! that everything is mounted. If there is an owner, the command lets it mount.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
@@ -34,10 +34,10 @@ const NOT_HERE: u8 = 118;
 /// How long such an owner is waited for, and between two attempts.
 const RETRY_MAX: Duration = Duration::from_secs(5);
 const RETRY_STEP: Duration = Duration::from_millis(20);
-/// How soon a mount that somebody waits for is noticed to have ended.
+/// Interval of the check whether a mount in the foreground has ended.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Mounts, or lists what is mounted.
+/// Mounts filesystems, or lists the mounts.
 ///
 /// # Errors
 /// When something cannot be mounted.
@@ -45,7 +45,8 @@ pub fn run(app: &mut App<'_>, args: &MountArgs) -> Result<Exit> {
     let begun = Instant::now();
     loop {
         match run_once(app, args)? {
-            // Somebody's command owns the pool, and would not end as long as anything is mounted: our turn comes soon.
+            // Another command owns the pool, and would not end while anything is mounted. It ends soon, and then it
+            // is our turn.
             Exit::Other(NOT_HERE) if args.detached && !app.is_served() => {}
             exit => return Ok(exit),
         }
@@ -104,7 +105,7 @@ fn run_once(app: &mut App<'_>, args: &MountArgs) -> Result<Exit> {
         };
         if args.detached && !app.is_served() {
             session.hosts.store(true, Ordering::Relaxed);
-            // Without anything mounted it ends, and its end says how it went.
+            // If nothing was mounted, it ends, and its exit status has the result.
             if !mounts.is_empty() {
                 background::ready(app, session, failed)?;
             }
@@ -139,7 +140,7 @@ fn stream_file(app: &App<'_>, args: &MountArgs) -> Result<Option<PathBuf>> {
         .map(|name| app.context.path(name))
         .filter(|path| path.is_file());
     if file.is_none() && args.member.is_some() {
-        return Err(CliError::Usage("--dataset is for files that hold streams".to_owned()));
+        return Err(CliError::Usage("--dataset is only for stream files".to_owned()));
     }
     Ok(file)
 }
@@ -154,7 +155,7 @@ fn list(app: &mut App<'_>, as_json: bool) -> Result<Exit> {
         for mounted in mounted {
             let dir = mounted.dir.to_string_lossy().into_owned();
             let item = json!({ "filesystem": mounted.name, "mountpoint": dir });
-            // What is mounted twice has one entry under its name, as in ZFS, and another under its directory.
+            // A filesystem with two mounts has one entry under its name, as in ZFS, and another under its directory.
             let key = if datasets.contains_key(&mounted.name) { dir } else { mounted.name };
             datasets.insert(key, item);
         }
@@ -216,7 +217,7 @@ fn detach_one(app: &mut App<'_>, pool: Option<&str>) -> Result<Exit> {
     background::start(app, &words)
 }
 
-/// Works for somebody who waits in the foreground: until it is unmounted, or whoever waits goes away.
+/// Works for a caller that waits in the foreground, until the filesystem is unmounted, or the caller disconnects.
 fn stay(app: &mut App<'_>, mounts: &[Arc<Mount>]) {
     while mounts.iter().any(|mount| !mount.is_over()) {
         if app.context.is_cancelled() {
@@ -230,10 +231,10 @@ fn stay(app: &mut App<'_>, mounts: &[Arc<Mount>]) {
     }
 }
 
-/// Mounted again where it is, with other options. Whoever serves the mount does it.
+/// Remounts it at the same place with other options. The process that serves the mount does it.
 fn remount(app: &mut App<'_>, args: &MountArgs) -> Result<Exit> {
     let Some(name) = args.dataset.as_ref().filter(|_| !args.all) else {
-        return Err(CliError::Usage("'remount' is for one dataset".to_owned()));
+        return Err(CliError::Usage("'remount' needs the name of a dataset".to_owned()));
     };
     let attempt = format!("cannot remount '{name}'");
     app.on_dataset(name, |app, session| {
@@ -249,7 +250,7 @@ fn remount(app: &mut App<'_>, args: &MountArgs) -> Result<Exit> {
         let id = mount.vfs().dataset_id();
         let dataset = catalog.dataset_by_id(id).map_err(report::failed(&attempt))?;
         let chosen = properties(&catalog, &dataset, args, &mut default_options(), &attempt)?;
-        // A snapshot is read-only whether that is said or not, unless the opposite is.
+        // A snapshot is always read-only, with or without the option. The opposite option is refused.
         let is_said = args.options.iter().flat_map(|list| list.split(',')).any(|word| word.trim() == "rw");
         let read_only = chosen.read_only || (mount.vfs().is_snapshot() && !is_said);
         mount
@@ -270,7 +271,7 @@ fn mount_one(app: &mut App<'_>, session: &Session, name: &str, args: &MountArgs)
     if parsed.snapshot().is_some() {
         let snapshot = names::open_snapshot(&catalog, name)?;
         let Some(directory) = &args.directory else {
-            return Err(CliError::Usage("a snapshot is mounted where a directory says".to_owned()));
+            return Err(CliError::Usage("a snapshot needs a directory to be mounted on".to_owned()));
         };
         check_kind(&attempt, snapshot.kind)?;
         let dataset = catalog.dataset_by_id(snapshot.id.dataset).map_err(report::failed(&attempt))?;
@@ -303,7 +304,7 @@ fn mount_one(app: &mut App<'_>, session: &Session, name: &str, args: &MountArgs)
     mount_at(app, session, &dataset, &directory, args)
 }
 
-/// As in ZFS, mount(8) mounts only filesystems whose mountpoint is `legacy`, unless it says `zfsutil`.
+/// As in ZFS, mount(8) mounts only filesystems whose mountpoint is `legacy`, unless `zfsutil` is given.
 fn refuse_managed(catalog: &Catalog, dataset: &Dataset, args: &MountArgs) -> Result<()> {
     let is_said = args.options.iter().flat_map(|list| list.split(',')).any(|word| word.trim() == "zfsutil");
     if !args.only_legacy || is_said {
@@ -351,8 +352,8 @@ pub(super) fn told(
     Ok(mount)
 }
 
-/// Every filesystem of the pool that wants to be mounted, those above first. Failures are told, and the others mounted
-/// all the same.
+/// Mounts every filesystem of the pool that should be mounted, parents first. Failures are reported, and the others
+/// are still mounted.
 fn mount_all(app: &mut App<'_>, session: &Session, args: &MountArgs) -> Result<(Vec<Arc<Mount>>, bool)> {
     let catalog = session.datasets.catalog();
     let attempt = format!("cannot mount the filesystems of '{}'", session.name());
@@ -407,7 +408,7 @@ pub(super) fn properties(
     properties.read_only |= catalog.pool().is_read_only();
     let chosen = parse_options(args, properties, options)?.vfs;
     if catalog.pool().is_read_only() && !chosen.read_only {
-        return Err(CliError::Failed(format!("{attempt}: the pool can only be read")));
+        return Err(CliError::Failed(format!("{attempt}: the pool is read-only")));
     }
     Ok(chosen)
 }
@@ -415,11 +416,11 @@ pub(super) fn properties(
 /// What `-o` asks for.
 struct Asked {
     vfs: VfsOptions,
-    /// Of what is mounted already.
+    /// Of filesystems that are already mounted.
     remount: bool,
 }
 
-/// `-o`: what it names is so this time, whatever the properties say.
+/// `-o`: its options override the properties for this mount.
 fn parse_options(args: &MountArgs, properties: VfsOptions, options: &mut MountOptions) -> Result<Asked> {
     let (mut chosen, mut remount) = (properties, false);
     chosen.setuid |= args.privileges.setuid;
@@ -428,7 +429,7 @@ fn parse_options(args: &MountArgs, properties: VfsOptions, options: &mut MountOp
     for option in given.iter().flat_map(|list| list.split(',')).map(str::trim).filter(|word| !word.is_empty())
     {
         match option {
-            // What fstab(5) says to others than us, or asks for what is so in any case.
+            // Options of fstab(5) that are for other programs, or that always apply.
             "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "owner" | "group" | "nofail"
             | "_netdev" | "async" | "diratime" | "zfsutil" => {}
             other if ["x-", "X-", "comment="].iter().any(|prefix| other.starts_with(prefix)) => {}
@@ -478,13 +479,13 @@ pub(super) fn place(
     let (mountpoint, _) = text(catalog, dataset, "mountpoint")?;
     Ok(match mountpoint.as_str() {
         "none" => Err("no mountpoint set"),
-        "legacy" => Err("legacy mountpoint\nname a directory to mount it on"),
+        "legacy" => Err("legacy mountpoint\ngive a directory to mount it on"),
         path if path.starts_with('/') => Ok(PathBuf::from(path)),
         _ => Err("no mountpoint set"),
     })
 }
 
-/// The place of a filesystem by its properties, to be mounted on: with `overlay=off` only if nothing is there.
+/// The mountpoint of a filesystem by its properties. With `overlay=off`, it must be an empty directory.
 pub(super) fn free_place(
     catalog: &Catalog,
     dataset: &Dataset,
@@ -513,8 +514,8 @@ fn is_free(directory: &Path) -> bool {
     !is_mounted && std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none())
 }
 
-/// Without those whose mountpoint came with a stream: that may say what it likes, /etc included, and a person says whether it is
-/// meant.
+/// Leaves out those whose mountpoint came with a stream. It can be any directory, /etc included, so the user has to
+/// confirm it.
 fn confirmed(
     app: &mut App<'_>,
     catalog: &Catalog,
@@ -528,14 +529,14 @@ fn confirmed(
         }
         let (directory, name) = (directory.display(), &dataset.name);
         app.context.complain(format_args!(
-            "'{name}' is not mounted: its mountpoint '{directory}' came with a stream\n\
-             'snowmelt set mountpoint={directory} {name}' confirms it, 'snowmelt mount {name}' mounts it once"
+            "'{name}' is not mounted: its mountpoint '{directory}' was received with a stream\nuse 'snowmelt set \
+             mountpoint={directory} {name}' to confirm it, or 'snowmelt mount {name}' to mount it once"
         ));
     }
     Ok(kept)
 }
 
-/// Whether a stream said where a filesystem is to be mounted, or one above it, and nobody here has said so since.
+/// Whether the mountpoint of a filesystem, or of one above it, came with a stream, and was not set here since.
 pub(super) fn is_received_place(
     catalog: &Catalog,
     dataset: &Dataset,
@@ -549,11 +550,18 @@ pub(super) fn is_received_place(
     })
 }
 
-/// A directory to mount on: made if it is not there, where that is asked for, and freed of a mount whose process has died.
+/// A directory to mount on. With `make`, it is created if it does not exist. A mount whose process has died is
+/// removed from it.
 pub fn free_directory(directory: &Path, make: bool, attempt: &str) -> Result<PathBuf> {
     if !snowmelt_fuse::is_alive(directory) {
         super::unmount::unmount_dead(directory).map_err(|error| {
-            CliError::failed(format!("{attempt}: a dead mount at {}", directory.display()), &error)
+            CliError::failed(
+                format!(
+                    "{attempt}: cannot unmount a mount at {} whose process has ended",
+                    directory.display()
+                ),
+                &error,
+            )
         })?;
     }
     if rustix::process::geteuid().is_root() {

@@ -22,10 +22,10 @@ use crate::report;
 pub fn indexed(app: &mut App<'_>, args: &MountArgs, file: &Path) -> Result<StreamFile> {
     let attempt = attempt(args);
     if args.directory.is_none() {
-        return Err(CliError::Usage("a stream file is mounted where a directory says".to_owned()));
+        return Err(CliError::Usage("a stream file needs a directory to be mounted on".to_owned()));
     }
     let stream = StreamFile::of(file).map_err(|error| CliError::failed(&attempt, &error))?;
-    // The owner of the index has it, and whoever started a process in the background has made it.
+    // The owner of the index has it; the process that started a background process has made it.
     if !app.is_served() && !args.detached {
         for note in stream.index(app.places.indexes(), app.context, &attempt)? {
             app.context.complain(format_args!("{}: {note}", args.dataset.as_deref().unwrap_or_default()));
@@ -34,7 +34,7 @@ pub fn indexed(app: &mut App<'_>, args: &MountArgs, file: &Path) -> Result<Strea
     Ok(stream)
 }
 
-/// Mounts what the command names of an index.
+/// Mounts the dataset or snapshot of an index that the command names.
 ///
 /// # Errors
 /// When there is no such dataset, or it cannot be mounted.
@@ -50,14 +50,14 @@ pub fn mount(app: &mut App<'_>, session: &Session, args: &MountArgs) -> Result<A
     if dataset.record.kind != Kind::Filesystem {
         let name = &dataset.name;
         return Err(CliError::Failed(format!(
-            "{attempt}: it holds a volume\nserve it as a block device with 'snowmelt serve nbd', or as a file with \
-             'snowmelt serve zvol': its name is {name}"
+            "{attempt}: it is a volume\nserve it as a block device with 'snowmelt serve nbd', or as a file with \
+             'snowmelt serve zvol', under the name {name}"
         )));
     }
     let mut options = default_options();
     let mut chosen = properties(&catalog, &dataset, args, &mut options, &attempt)?;
     chosen.read_only = true;
-    // Most streams do not say what properties the dataset has: what is there shows.
+    // Most streams do not have the properties of the dataset: the content shows them.
     (chosen.posix_acl, chosen.xattrs) = (true, true);
     let directory = args.directory.as_deref().unwrap_or(Path::new("."));
     let directory = free_directory(&app.context.path(directory), false, &attempt)?;
@@ -79,7 +79,7 @@ fn attempt(args: &MountArgs) -> String {
 fn find(catalog: &Catalog, below: &str, attempt: &str) -> Result<Dataset> {
     let root = catalog.root().map_err(report::failed(attempt))?;
     let all = catalog.descendants(root).map_err(report::failed(attempt))?;
-    // The pool's own root comes first, and what was received into it next.
+    // The root of the pool comes first, and then the received datasets.
     let Some(top) = all.get(1) else {
         return Err(CliError::Failed(format!("{attempt}: its index is empty")));
     };
@@ -89,6 +89,6 @@ fn find(catalog: &Catalog, below: &str, attempt: &str) -> Result<Dataset> {
     }
     let prefix = format!("{}/", top.name);
     let others: Vec<&str> = all.iter().filter_map(|dataset| dataset.name.strip_prefix(&prefix)).collect();
-    let others = if others.is_empty() { "only its topmost one".to_owned() } else { others.join(", ") };
-    Err(CliError::Failed(format!("{attempt}: it holds no dataset '{below}', but {others}")))
+    let others = if others.is_empty() { "only the topmost one".to_owned() } else { others.join(", ") };
+    Err(CliError::Failed(format!("{attempt}: it has no dataset '{below}': it has {others}")))
 }

@@ -13,8 +13,8 @@ pub fn parse(name: &str, attempt: &str) -> Result<Name> {
     Name::parse(name).map_err(|error| report::failed(attempt)(error.into()))
 }
 
-/// Refuses names of what is not there, for who serves the rest for long: a catalog that stays keeps the pool from giving back
-/// what is freed, so this one is gone when all are found.
+/// Refuses names that do not exist, for a server that runs for long. While a catalog exists, freed space cannot be
+/// reused. So this catalog is dropped when all names are found.
 ///
 /// # Errors
 /// As [`open_dataset`], for snapshots too.

@@ -1,4 +1,4 @@
-//! What systemd is told of a command that goes on and on (sd_notify(3)).
+//! Messages to systemd about a command that runs permanently (sd_notify(3)).
 
 use std::cell::Cell;
 use std::ffi::OsStr;
@@ -24,7 +24,7 @@ pub(super) fn notify(context: &Context, what: &str) {
     }
 }
 
-/// Tells systemd that the configuration is being read again; `READY=1` says that this is over.
+/// Reports to systemd that the configuration is being reloaded. `READY=1` reports the end.
 pub(super) fn reloading(context: &Context) {
     let now = clock_gettime(ClockId::Monotonic);
     let now = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
@@ -39,13 +39,13 @@ pub(super) fn status(context: &Context, text: &str) {
 /// Reports to systemd's watchdog that this process gets on, if the unit has one (WatchdogSec=).
 #[derive(Debug)]
 pub(super) struct Watchdog {
-    /// `None`: nobody watches.
+    /// `None` without a watchdog.
     every: Option<Duration>,
     last: Cell<Instant>,
 }
 
 impl Watchdog {
-    /// As the environment says; the first report is due.
+    /// By the settings in the environment. The first report is due.
     pub(super) fn new(context: &Context) -> Self {
         let number = |name: &str| context.env(name).and_then(OsStr::to_str)?.parse::<u64>().ok();
         let is_ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));

@@ -11,7 +11,7 @@ use crate::pools::keys::{self, KeySource, UserKey};
 /// Has another key of the user open an encrypted pool.
 ///
 /// # Errors
-/// When there is no such pool, it is not encrypted, or the new key is none.
+/// When there is no such pool, it is not encrypted, or the new key is not valid.
 pub fn run(app: &mut App<'_>, args: &PoolChangeKeyArgs) -> Result<Exit> {
     let attempt = format!("cannot change the key of '{}'", args.pool);
     let missing = |pool: &str| format!("cannot open '{pool}': no such pool");
@@ -23,7 +23,7 @@ pub fn run(app: &mut App<'_>, args: &PoolChangeKeyArgs) -> Result<Exit> {
         }
         let source = args.key.source(app.context).unwrap_or(KeySource::Prompt);
         let key = UserKey::read(app.context, source, format, &args.pool)?;
-        // Before it is changed: whenever this is cut off, this machine knows what opens the pool.
+        // Done before the change: if this is interrupted, this machine has the key that opens the pool.
         let told = keys::Told::of(app.context, pool.guid());
         told.prepare(key.own())?;
         if let Err(error) = pool.change_key(&key.wrap()) {
@@ -46,7 +46,7 @@ pub fn key_format(name: Option<&str>) -> Result<Option<KeyFormat>> {
     let format = |name| {
         let format = KeyFormat::of_name(name);
         format.ok_or_else(|| {
-            CliError::Usage(format!("invalid key format '{name}': it is raw, hex or passphrase"))
+            CliError::Usage(format!("invalid key format '{name}': it must be raw, hex or passphrase"))
         })
     };
     name.map(format).transpose()

@@ -5,7 +5,7 @@ use crate::args::PoolClearArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 
-/// Forgets what was found damaged.
+/// Clears the list of damaged blocks.
 ///
 /// # Errors
 /// When the pool is not there, or cannot be written.

@@ -120,7 +120,8 @@ pub fn warn_of_readers(app: &mut App<'_>, locations: &[Location]) {
         if found.is_file() && found.mode() & 0o077 != 0 {
             let (path, mode) = (path.display(), found.mode() & 0o777);
             app.context.complain(format_args!(
-                "warning: other users can read or change the pool's file {path} (mode {mode:04o}): use 'chmod 600 {path}'"
+                "warning: other users can read or change the pool's file {path} (mode {mode:04o}): use 'chmod 600 \
+                 {path}'"
             ));
         }
     }
@@ -131,13 +132,13 @@ fn user_key(app: &App<'_>, args: &PoolCreateArgs) -> Result<Option<(UserKey, Sui
     let source = args.key.source(app.context);
     let Some(suite) = &args.encrypt else {
         return match source.is_some() || args.key_format.is_some() {
-            true => Err(CliError::Usage("a key is of use with --encrypt alone".to_owned())),
+            true => Err(CliError::Usage("a key needs --encrypt".to_owned())),
             false => Ok(None),
         };
     };
     let suite = Suite::of_name(suite).ok_or_else(|| {
         let names = Suite::ALL.map(Suite::name).join(" or ");
-        CliError::Usage(format!("invalid suite '{suite}': it is {names}"))
+        CliError::Usage(format!("invalid suite '{suite}': it must be {names}"))
     })?;
     let format = key_format(args.key_format.as_deref())?;
     let key = UserKey::read(app.context, source.unwrap_or(KeySource::Prompt), format, &args.pool)?;
@@ -234,8 +235,8 @@ pub struct PoolProperties {
 }
 
 impl PoolProperties {
-    /// `-o`: of zpool's properties only the comment means anything here; those that choose what is the only choice are
-    /// accepted. `parity` is our own.
+    /// `-o`: of zpool's properties, only the comment has an effect here. Others are accepted with their only possible
+    /// value. `parity` exists only in snowmelt.
     ///
     /// # Errors
     /// When there is no such property, or it cannot have that value.
@@ -330,7 +331,7 @@ impl PoolProperties {
         pool.set_parity(percent).map_err(|error| CliError::failed(attempt, &error))
     }
 
-    /// Says whether the medium below is told at once of what is free, if that is to be set.
+    /// Sets whether free space is reported at once to the medium below, if it was given.
     ///
     /// # Errors
     /// When the pool cannot be written.
@@ -397,12 +398,16 @@ fn vdevs(app: &App<'_>, args: &PoolCreateArgs, attempt: &str) -> Result<Vec<(Loc
         [first, members @ ..] if *first == Path::new("mirror") => match members {
             [] | [_] => return invalid("mirror requires at least 2 devices"),
             members if members.contains(&Path::new("mirror")) => {
-                return invalid("a pool has one mirror at most");
+                return invalid("a pool can have only one mirror");
             }
             members => members.iter().map(|path| app.context.path(path)).collect(),
         },
         [path] => vec![app.context.path(path)],
-        _ => return invalid("a pool is on one device, or on a mirror of several: 'mirror' and their names"),
+        _ => {
+            return invalid(
+                "a pool has one device, or one mirror: put 'mirror' before the names of several devices",
+            );
+        }
     };
     paths.into_iter().map(|path| place(path, size, attempt)).collect()
 }
@@ -416,7 +421,7 @@ pub fn file_size(size: Option<&str>, attempt: &str) -> Result<Option<u64>> {
     size.map_err(|error| CliError::Failed(format!("{attempt}: {error}")))
 }
 
-/// What a vdev is, and the size of the file if one is to be made.
+/// The kind of a vdev, and the size of the file if one has to be created.
 ///
 /// # Errors
 /// When it cannot be one.
@@ -426,12 +431,15 @@ pub fn place(path: PathBuf, size: Option<u64>, attempt: &str) -> Result<(Locatio
         _ => Location::detect(&path).map_err(|error| CliError::failed(attempt, &error))?,
     };
     match (&location, size) {
-        (Location::Directory(path), Some(_)) => {
-            Err(CliError::Failed(format!("{attempt}: {} is a directory, which has no size", path.display())))
+        (Location::Directory(path), Some(_)) => Err(CliError::Failed(format!(
+            "{attempt}: {} is a directory, and --size is only for files",
+            path.display()
+        ))),
+        (Location::Object(_), Some(_)) => {
+            Err(CliError::Failed(format!("{attempt}: --size is only for files, not for buckets")))
         }
-        (Location::Object(_), Some(_)) => Err(CliError::Failed(format!("{attempt}: a bucket has no size"))),
         (Location::File(path), None) if !path.exists() => Err(CliError::Failed(format!(
-            "{attempt}: {} does not exist: give a --size to make it",
+            "{attempt}: {} does not exist: use --size to create it",
             path.display()
         ))),
         _ => Ok((location, size)),

@@ -22,7 +22,7 @@ pub fn run(app: &mut App<'_>, args: &PoolDestroyArgs) -> Result<Exit> {
         let failed = format!("cannot open '{name}': no such pool");
         return Err(CliError::Failed(match missing::find(app.context, &app.places, name)? {
             Some(_) => {
-                format!("{failed}\n'snowmelt pool export {name}' forgets a pool that is gone for good")
+                format!("{failed}\nif the pool no longer exists, 'snowmelt pool export {name}' forgets it")
             }
             None => failed,
         }));

@@ -12,7 +12,7 @@ use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::pools::{Session, acquire_alone};
 
-/// What zpool says of a pool that is on one device.
+/// The message of zpool for a pool on one device.
 const NO_MIRROR: &str = "only applicable to mirror and replacing vdevs";
 
 fn missing(pool: &str) -> String {
@@ -83,7 +83,7 @@ pub fn replace(app: &mut App<'_>, args: &PoolReplaceArgs) -> Result<Exit> {
     bring_up(app, &args.pool, args.new.wait, exit)
 }
 
-/// A pool on one device becomes a mirror of one: for that nobody else may own it.
+/// A pool on one device becomes a mirror with one member. For this no other process may own it.
 fn make_mirror(app: &mut App<'_>, pool: &str, device: &Path, attempt: &str) -> Result<()> {
     let Some(known) = app.places.find(pool) else { return Err(CliError::Failed(missing(pool))) };
     if !snowmelt_store::mirror_paths(&known.location).is_empty() {
@@ -120,7 +120,7 @@ fn add(app: &mut App<'_>, session: &Session, mirror: &dyn Mirror, new: New, atte
     Ok(Exit::Ok)
 }
 
-/// Has the new member given what it lacks; whoever asked does, not the pool's owner.
+/// Starts the resilver of the new member. The caller does this, not the pool's owner.
 fn bring_up(app: &mut App<'_>, pool: &str, wait: bool, exit: Exit) -> Result<Exit> {
     if exit.code() != 0 || app.is_served() {
         return Ok(exit);
@@ -131,7 +131,7 @@ fn bring_up(app: &mut App<'_>, pool: &str, wait: bool, exit: Exit) -> Result<Exi
 /// Takes a member away.
 ///
 /// # Errors
-/// When there is none of that name, or it is the last that has everything.
+/// When there is no member of this name, or it is the last one with all data.
 pub fn detach(app: &mut App<'_>, args: &PoolDetachArgs) -> Result<Exit> {
     let attempt = format!("cannot detach {}", args.device.display());
     app.on_pool(&args.pool, missing, |app, session| {

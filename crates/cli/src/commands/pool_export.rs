@@ -50,7 +50,7 @@ fn export(app: &mut App<'_>, pool: &KnownPool, force: bool) -> Result<()> {
     forget_all(app, &paths, &attempt)?;
     if let Some(path) = paths.iter().find(|path| app.places.is_usual(path)) {
         app.context.complain(format_args!(
-            "note: {} is where pools are looked for, so the pool is found again until it is moved",
+            "note: {} is searched for pools, so the pool is still found until it is moved",
             path.display()
         ));
     }

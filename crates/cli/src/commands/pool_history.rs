@@ -12,7 +12,7 @@ use crate::exit::Exit;
 use crate::output::json;
 use crate::request::{Reply, Request};
 
-/// Shows what was done to pools.
+/// Shows the commands that changed pools.
 ///
 /// # Errors
 /// When output fails.
@@ -36,7 +36,7 @@ pub fn run(app: &mut App<'_>, args: &PoolHistoryArgs) -> Result<Exit> {
     for pool in known {
         let lines = match app.query(&pool, &Request::History)? {
             Reply::History(lines) => lines,
-            _ => return Err(CliError::Failed("the owner's answer is to another question".to_owned())),
+            _ => return Err(CliError::Failed("the pool's owner answered a different request".to_owned())),
         };
         if args.json {
             let lines = lines.iter().map(|(when, what)| json!({ "time": when, "command": what }));

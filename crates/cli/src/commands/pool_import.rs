@@ -36,10 +36,10 @@ pub fn run(app: &mut App<'_>, args: &PoolImportArgs) -> Result<Exit> {
     let found = found(app, args);
     let Some(wanted) = &args.pool else {
         if options.key.is_some() {
-            return Err(CliError::Usage("a key is that of one pool: name it".to_owned()));
+            return Err(CliError::Usage("a key is for one pool: give its name".to_owned()));
         }
         if args.cache.cache.is_some() {
-            return Err(CliError::Usage("a cache is that of one pool: name it".to_owned()));
+            return Err(CliError::Usage("a cache is for one pool: give its name".to_owned()));
         }
         return if args.all { import_all(app, found, &options) } else { show(app, &found, args.json) };
     };
@@ -58,7 +58,7 @@ pub fn run(app: &mut App<'_>, args: &PoolImportArgs) -> Result<Exit> {
     mount(app, options.new_name.unwrap_or(&pool.label.name), &options)
 }
 
-/// Mounts what was imported, where that is to be done.
+/// Mounts the filesystems of the imported pool, if mounting is automatic.
 fn mount(app: &mut App<'_>, name: &str, options: &ImportOptions<'_>) -> Result<Exit> {
     match options.no_mount || options.dry_run {
         true => Ok(Exit::Ok),
@@ -66,7 +66,7 @@ fn mount(app: &mut App<'_>, name: &str, options: &ImportOptions<'_>) -> Result<E
     }
 }
 
-/// Which txg the words ask for.
+/// The txg that the arguments select.
 fn rewind(args: &PoolImportArgs) -> Rewind {
     match (args.txg, args.rewind, args.extreme) {
         (Some(txg), ..) => Rewind::To(txg),
@@ -76,7 +76,7 @@ fn rewind(args: &PoolImportArgs) -> Rewind {
     }
 }
 
-/// Tells what going back would come to.
+/// Reports the result of a rewind.
 fn would_rewind(app: &mut App<'_>, pool: &KnownPool, rewind: Rewind, as_json: bool) -> Result<()> {
     let attempt = format!("cannot import '{}'", pool.label.name);
     let owner = look_at_txg(app.context, &pool.location, &attempt, rewind)?;
@@ -85,21 +85,21 @@ fn would_rewind(app: &mut App<'_>, pool: &KnownPool, rewind: Rewind, as_json: bo
     }
     let told = rewound(app, &owner, "would be");
     let name = &pool.label.name;
-    let told =
-        told.unwrap_or_else(|| format!("'{name}' can be imported as it is: nothing would be discarded"));
+    let told = told
+        .unwrap_or_else(|| format!("'{name}' can be imported without a rewind: nothing would be discarded"));
     writeln!(app.context.out, "{told}")?;
     Ok(())
 }
 
-/// What was discarded, or would be.
+/// The changes that were or would be discarded.
 fn rewound(app: &App<'_>, owner: &Owner, is: &str) -> Option<String> {
     let session = owner.session();
     let report = session.datasets.pool().open_report();
     let txgs = report.passed_over.len();
     (txgs > 0).then(|| {
         format!(
-            "'{}' {is} as of txg {}, {}: {txgs} {} discarded, {} seconds of changes\nafter that a scrub should tell whether \
-             everything it has can be read",
+            "'{}' {is} as of txg {}, {}: {txgs} {} discarded, {} seconds of changes\nrun a scrub afterwards, to \
+             check that all data can be read",
             session.name(),
             report.txg,
             date(report.time, &app.context.time_zone()),
@@ -138,7 +138,7 @@ struct ImportOptions<'a> {
     rewind: Rewind,
     /// Whatever pool was known at its place.
     accept_new: bool,
-    /// Only tell what going back would come to.
+    /// Only report the result of a rewind (dry run).
     dry_run: bool,
     /// Where the key of an encrypted pool is, as far as this machine is concerned.
     key: Option<KeySource>,
@@ -157,14 +157,16 @@ impl<'a> ImportOptions<'a> {
                 ("readonly", "off") => read_only = false,
                 (name, _) => {
                     return Err(CliError::Failed(format!(
-                        "cannot import: property '{name}' is not one that can be set here, or not to that value"
+                        "cannot import: property '{name}' cannot be set here, or not to this value"
                     )));
                 }
             }
         }
         let new_name = args.new_name.as_deref();
         if read_only && new_name.is_some() {
-            return Err(CliError::Failed("cannot import: who only reads a pool cannot rename it".to_owned()));
+            return Err(CliError::Failed(
+                "cannot import: a pool that is imported read-only cannot be renamed".to_owned(),
+            ));
         }
         Ok(Self {
             new_name,
@@ -181,7 +183,7 @@ impl<'a> ImportOptions<'a> {
     }
 }
 
-/// The pool at an address: what is wrong there is said, as it was named.
+/// The pool at an address. Errors are reported, because the address was given explicitly.
 fn import_url(app: &mut App<'_>, url: &str, options: &ImportOptions<'_>) -> Result<()> {
     let attempt = format!("cannot import '{url}'");
     let location = Location::detect(url).map_err(|error| CliError::failed(&attempt, &error))?;
@@ -191,7 +193,7 @@ fn import_url(app: &mut App<'_>, url: &str, options: &ImportOptions<'_>) -> Resu
     import_with_key(app, &KnownPool { label, location }, options)
 }
 
-/// Imports a pool, and has this machine remember what it was told about its key.
+/// Imports a pool, and stores the given source of its key on this machine.
 fn import_with_key(app: &mut App<'_>, pool: &KnownPool, options: &ImportOptions<'_>) -> Result<()> {
     let Some(source) = &options.key else { return import(app, pool, options) };
     let guid = pool.label.guid;
@@ -200,8 +202,8 @@ fn import_with_key(app: &mut App<'_>, pool: &KnownPool, options: &ImportOptions<
     if options.dry_run { Ok(()) } else { Told::of(app.context, guid).set(Some(source)) }
 }
 
-/// Everything where pools are looked for: at `-d`, at a path that is given instead of a name, else in the working
-/// directory and at the usual places.
+/// All places to search: those of `-d`, or a path that was given instead of a name, else the working directory and
+/// the usual places.
 fn found(app: &App<'_>, args: &PoolImportArgs) -> Vec<KnownPool> {
     let mut paths: Vec<PathBuf> = args.search.iter().map(|path| app.context.path(path)).collect();
     if let Some(path) = args.pool.as_ref().filter(|pool| pool.contains('/')) {
@@ -245,7 +247,7 @@ fn show(app: &mut App<'_>, found: &[KnownPool], as_json: bool) -> Result<Exit> {
         if at > 0 {
             writeln!(out)?;
         }
-        // A stranger's disk may say what it likes.
+        // The disk of a stranger can have any content.
         let name = visible_name(pool.label.name.as_bytes());
         writeln!(out, "   pool: {name}\n     id: {}\n  state: ONLINE", pool.label.guid)?;
         writeln!(out, " action: The pool can be imported using its name or numeric identifier.\n config:\n")?;
@@ -304,7 +306,7 @@ fn import(app: &mut App<'_>, pool: &KnownPool, options: &ImportOptions<'_>) -> R
     let name = options.new_name.unwrap_or(&pool.label.name);
     let attempt = format!("cannot import '{}'", pool.label.name);
     check_pool(name).map_err(|error| report::failed(&attempt)(error.into()))?;
-    // One that was known at the same place is checked against what is known of it, and not a second one.
+    // A known pool at the same place is checked against its pin. It is not a second pool of this name.
     let is_other = |other: &KnownPool| {
         let canonical = snowmelt_store::canonical;
         other.label.guid != pool.label.guid
@@ -326,13 +328,14 @@ fn import(app: &mut App<'_>, pool: &KnownPool, options: &ImportOptions<'_>) -> R
     }
     if let Location::Object(object) = &location {
         if options.force && !options.read_only && !options.dry_run {
-            // Who has no key takes nothing from anybody.
+            // Without the key, a pool cannot be taken over.
             can_open(app, pool)?;
             snowmelt_store::take_over(&object.url).map_err(failed)?;
         }
     } else if options.read_only && app.places.is_usual(&snowmelt_store::canonical(location.path())) {
         return Err(CliError::Failed(format!(
-            "{attempt}: it is where pools are looked for, and found without being imported; move it elsewhere first"
+            "{attempt}: its directory is searched for pools, so it is found without being imported: move it \
+             elsewhere first"
         )));
     }
     if options.dry_run {
@@ -349,7 +352,7 @@ fn import(app: &mut App<'_>, pool: &KnownPool, options: &ImportOptions<'_>) -> R
         return remember_all(app, &location, &pool.label);
     }
     let owner = acquire_txg(app.context, &location, &attempt, options.rewind)?;
-    // What is written now makes the older txg the newest.
+    // This write makes the older txg the newest.
     app.record(owner.session());
     let told = rewound(app, &owner, "is").filter(|_| !options.json);
     if options.json {
@@ -376,7 +379,8 @@ fn can_open(app: &App<'_>, pool: &KnownPool) -> Result<()> {
     record.map_or(Ok(()), |record| keys::of_record(app.context, &record, location, Stdin::Free).map(drop))
 }
 
-/// The pool's own record of its name first: the label is what is found, so a crash between leaves the old name.
+/// The name in the pool is changed first. Searches read the label, so after a crash in between the pool has the old
+/// name.
 fn rename(app: &App<'_>, pool: &KnownPool, name: &str, attempt: &str) -> Result<()> {
     let owner = acquire_alone(app.context, &pool.location, attempt)?;
     {

@@ -55,8 +55,8 @@ pub fn run(app: &mut App<'_>, args: &PoolListArgs) -> Result<Exit> {
     Ok(Exit::unless(failed))
 }
 
-/// Asks the pools named, or all, how they are; complains of those that do not answer. The second value is whether there are
-/// such, or pools that are missing.
+/// Requests the state of the given pools, or of all. Reports pools that do not answer. The second value is whether
+/// there are such pools, or missing ones.
 ///
 /// # Errors
 /// When output fails.
@@ -83,7 +83,9 @@ pub fn facts(app: &mut App<'_>, names: &[String]) -> Result<(Vec<PoolFacts>, boo
     for pool in known {
         match app.query(&pool, &Request::Pool) {
             Ok(Reply::Pool(facts)) => pools.push(*facts),
-            Ok(_) => return Err(CliError::Failed("the owner's answer is to another question".to_owned())),
+            Ok(_) => {
+                return Err(CliError::Failed("the pool's owner answered a different request".to_owned()));
+            }
             Err(error @ CliError::Output(_)) => return Err(error),
             Err(error) => {
                 app.context.complain(error);

@@ -1,8 +1,8 @@
 //! The properties of pools: one table for `pool list` and `pool get` (zpoolprops(7), `zpool_prop_init` in
-//! `module/zcommon/zpool_prop.c`), and the features of zpool-features(7) that a pool of ours is said to have.
+//! `module/zcommon/zpool_prop.c`), and the features of zpool-features(7) that are listed for our pools.
 //!
-//! Tools look at `feature@…` to learn what they may use: `send -L`, `-e`, `-c`, `receive -s`, bookmarks. A feature is
-//! told here if what it allows in streams, names or sizes works; those about the layout of ZFS's disks are not.
+//! Tools read `feature@…` to find out what they can use: `send -L`, `-e`, `-c`, `receive -s`, bookmarks. A feature is
+//! listed if what it allows in streams, names or sizes works. Features of the disk format of ZFS are not listed.
 
 use snowmelt_dataset::pool_features;
 use snowmelt_dataset::property::{Source, format_bytes};
@@ -17,33 +17,35 @@ pub struct Field {
     pub name: &'static str,
     /// Another name for it.
     alias: &'static str,
-    /// What stands above it in a list.
+    /// Its header in a list.
     pub header: &'static str,
     /// Whether it is aligned to the right in a list.
     pub right: bool,
     kind: Kind,
 }
 
-/// What a property is.
+/// The kind of a property.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// The pool is asked; it cannot be set.
     Fact,
     /// Can be set on a pool of ZFS; always this here.
     Fixed(&'static str),
-    /// The name, which is no property where properties are shown line by line.
+    /// The name. It is a column of `pool list`, but not a property in `pool get`.
     Name,
     /// Set when the pool was made, or unset.
     Comment,
     /// Set, or on.
     Autotrim,
-    /// Seconds, set or the default. ZFS has a parameter of its module instead, so it is shown when it is asked for by name.
+    /// Seconds, set or the default. ZFS has a module parameter instead, so it is only shown if it is requested by
+    /// name.
     Deadman,
     /// Set, or off. ZFS has no such property, so it is shown when it is asked for by name.
     Parity,
     /// Chosen on this machine. ZFS has other caches, so it is shown when it is asked for by name.
     Cache,
-    /// Chosen when the pool was made, or with its key. ZFS has such of datasets, so they are shown when they are asked for by name.
+    /// Chosen when the pool was created, or with its key. ZFS has these properties for datasets, so they are only
+    /// shown if they are requested by name.
     Encryption,
 }
 
@@ -119,7 +121,7 @@ impl Column {
         }
     }
 
-    /// What stands above it in a list.
+    /// Its header in a list.
     pub fn header(&self) -> String {
         match self {
             Self::Field(field) => field.header.to_owned(),
@@ -156,7 +158,7 @@ impl Column {
         }
     }
 
-    /// Its value for a member of a mirror: each has the room of all, so only its name and state are told.
+    /// Its value for a member of a mirror. All members have the same space, so only name and state are shown.
     pub fn member_text(&self, member: &MemberFacts) -> String {
         match self {
             Self::Field(field) if field.name == "name" => format!("    {}", member.path),
@@ -207,7 +209,7 @@ impl Field {
             ("encryption", _) => sealed.map_or("off", |it| &it.suite).to_owned(),
             ("keylocation", _) => sealed.map_or("none", |it| &it.location).to_owned(),
             ("keyformat", _) => sealed.map_or("none", |it| &it.format).to_owned(),
-            // Whoever answers has it open.
+            // The process that answers has it open.
             ("keystatus", _) => sealed.map_or("-", |_| "available").to_owned(),
             ("cache", _) => pool.cache.as_ref().map_or("none", |it| &it.directory).to_owned(),
             ("cachesize", _) => pool.cache.as_ref().map_or_else(|| "-".to_owned(), |it| size(it.size)),

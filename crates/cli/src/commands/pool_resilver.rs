@@ -1,4 +1,4 @@
-//! `pool resilver`: what members of a mirror lack is copied to them, by whoever owns the pool, as a scrub is done.
+//! `pool resilver`: copies missing data to members of a mirror. Like a scrub, it is done by the owner of the pool.
 
 use std::ffi::OsString;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use crate::progress::Progress;
 
 /// Exit status of one that its owner had to leave: `EX_TEMPFAIL` of sysexits.h.
 const LEFT_OFF: u8 = 75;
-/// Pause before another attempt, or before looking again how another one goes.
+/// Pause before another attempt, or before the next check of a resilver by another process.
 const PAUSE: Duration = Duration::from_millis(200);
 
 fn missing(pool: &str) -> String {
@@ -64,7 +64,7 @@ pub fn start(app: &mut App<'_>, pool: &str, wait: bool) -> Result<Exit> {
     background::start(app, &words)
 }
 
-/// Resilvers wherever the pool's owner is, as long as there is one.
+/// Resilvers in the pool's owner, as long as there is one.
 fn resilver(app: &mut App<'_>, detached: bool, pool: &str) -> Result<Exit> {
     loop {
         let done = app.on_pool(pool, missing, |app, session| work(app, detached, pool, session));
@@ -84,7 +84,7 @@ fn work(app: &mut App<'_>, detached: bool, name: &str, session: &Session) -> Res
     let attempt = format!("cannot resilver {name}");
     let pool = session.datasets.pool();
     let Some(mirror) = pool.store().mirror() else {
-        return Err(CliError::Failed(format!("{attempt}: it is not mirrored")));
+        return Err(CliError::Failed(format!("{attempt}: it has no mirror")));
     };
     let progress = Progress::bytes(app.context, Some(0));
     progress.message(&format!("resilvering {name}"));
@@ -113,7 +113,7 @@ fn work(app: &mut App<'_>, detached: bool, name: &str, session: &Session) -> Res
     match status.is_due {
         true if must_close() && !own.load(Ordering::Relaxed) => Ok(Exit::Other(LEFT_OFF)),
         true if own.load(Ordering::Relaxed) => Err(CliError::Failed(format!(
-            "{attempt}: interrupted; 'snowmelt pool resilver {name}' goes on with it"
+            "{attempt}: interrupted; 'snowmelt pool resilver {name}' resumes it"
         ))),
         true => {
             Err(CliError::Failed(format!("{attempt}: a member failed: see 'snowmelt pool status {name}'")))

@@ -1,8 +1,8 @@
 //! `pool scrub`.
 //!
-//! Whoever owns the pool does the scrub, as it does every command. Without `-w` a process in the background asks for it: it
-//! owns the pool if nobody does, and else hands itself over. When an owner that scrubs for others wants to end, the scrub
-//! leaves off, and the process in the background goes on with it as the next owner.
+//! The owner of the pool does the scrub, like every command. Without `-w`, a background process requests it. If the
+//! pool has no owner, this process becomes the owner; otherwise it passes its command to the owner. When an owner
+//! that scrubs for others wants to end, the scrub stops, and the background process continues it as the next owner.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -71,7 +71,7 @@ pub fn run(app: &mut App<'_>, args: &PoolScrubArgs) -> Result<Exit> {
             begin(app, args, pool)
         };
         match done {
-            // Whoever asked goes on with it when the owner that leaves off is gone.
+            // The caller continues it after the end of the owner that stopped.
             Ok(exit @ Exit::Other(LEFT_OFF)) if app.is_served() => return Ok(exit),
             Ok(exit) => failed |= exit.code() != 0,
             Err(error @ (CliError::Output(_) | CliError::Usage(_))) => return Err(error),
@@ -102,7 +102,7 @@ fn change(app: &mut App<'_>, args: &PoolScrubArgs, name: &str) -> Result<Exit> {
     })
 }
 
-/// In the words of `zpool` (`libzfs_error_description`, libzfs_util.c).
+/// The messages of `zpool` (`libzfs_error_description`, libzfs_util.c).
 fn refusal(attempt: &str, error: &PoolError) -> CliError {
     CliError::Failed(match error {
         PoolError::Scrub(ScrubRefused::Running) => {
@@ -130,7 +130,7 @@ fn begin(app: &mut App<'_>, args: &PoolScrubArgs, pool: &str) -> Result<Exit> {
     background::start(app, &words)
 }
 
-/// Scrubs, wherever the pool's owner is, as long as there is one.
+/// Scrubs in the pool's owner, as long as there is one.
 fn scrub(app: &mut App<'_>, args: &PoolScrubArgs, pool: &str, rate: Option<u64>) -> Result<Exit> {
     let mut left = RETRIES_MAX;
     loop {
@@ -192,7 +192,7 @@ fn work(
     match status.state {
         ScrubState::Scanning if must_close() && !own.load(Ordering::Relaxed) => Ok(Exit::Other(LEFT_OFF)),
         ScrubState::Scanning => Err(CliError::Failed(format!(
-            "cannot scrub {name}: interrupted; 'snowmelt pool scrub {name}' goes on with it"
+            "cannot scrub {name}: interrupted; 'snowmelt pool scrub {name}' resumes it"
         ))),
         _ if Program::of(&app.context.args).0 == Program::Zpool && !args.json => Ok(Exit::Ok),
         state => {

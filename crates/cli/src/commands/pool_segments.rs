@@ -12,8 +12,8 @@ use crate::output::json;
 use crate::output::table::{self, Column};
 use crate::request::{Reply, Request};
 
-/// How much of a segment is alive, in words, and at most how many hundredths that is. Cleaning takes those of at most 75, and where
-/// nothing else makes room those of at most 90.
+/// Groups of segments by the part in use: the text, and the upper limit in percent. The cleaner takes segments with
+/// at most 75 percent in use. If nothing else frees space, it takes those with at most 90 percent.
 const SHARES: [(&str, u64); 6] =
     [("over 90%", 100), ("75-90%", 90), ("50-75%", 75), ("25-50%", 50), ("up to 25%", 25), ("none", 0)];
 
@@ -36,7 +36,7 @@ pub fn run(app: &mut App<'_>, args: &PoolSegmentsArgs) -> Result<Exit> {
         let name = pool.label.name.clone();
         let segments = match app.query(&pool, &Request::Segments)? {
             Reply::Segments(segments) => segments,
-            _ => return Err(CliError::Failed("the owner's answer is to another question".to_owned())),
+            _ => return Err(CliError::Failed("the pool's owner answered a different request".to_owned())),
         };
         if args.json {
             document.insert(name, json!({ "segments": segments.iter().map(value).collect::<Vec<_>>() }));
@@ -106,7 +106,7 @@ fn by_share(segments: &[SegmentFacts]) -> Vec<Row> {
     rows
 }
 
-/// The place in [`SHARES`] of what is alive of a segment: the last of those that it is not more than.
+/// The index in [`SHARES`] of a segment: the last group whose limit is not less than the part in use.
 fn share(segment: &SegmentFacts) -> usize {
     let alive = u128::from(segment.allocated) * 100;
     let is_within = |limit: u64| alive <= u128::from(segment.size) * u128::from(limit);

@@ -17,7 +17,7 @@ use crate::facts::{CacheFacts, MemberFacts, PoolFacts, RequestFacts};
 use crate::output::json;
 use crate::request::{Reply, Request};
 
-/// What `zpool status` says of ZFS-8000-8A.
+/// The text of `zpool status` for ZFS-8000-8A.
 const DATA_DAMAGED: &str = "\
 status: One or more devices has experienced an error resulting in data
 \tcorruption.  Applications may be affected.
@@ -25,7 +25,7 @@ action: Restore the file in question if possible.  Otherwise restore the
 \tentire pool from backup.
    see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-8A
 ";
-/// What `zpool status` says of ZFS-8000-9P.
+/// The text of `zpool status` for ZFS-8000-9P.
 const DATA_MENDED: &str = "\
 status: One or more devices has experienced an unrecoverable error.  An
 \tattempt was made to correct the error.  Applications are unaffected.
@@ -40,11 +40,11 @@ status: One or more devices is currently being resilvered.  The pool will
 action: Wait for the resilver to complete.
 ";
 const RESILVER_DUE: &str = "\
-status: One or more devices lacks what was written while it was away.  The pool
-\tcontinues to function without that copy of it.
+status: One or more devices missed writes while it was unavailable.  The pool
+\tcontinues to function without that copy of them.
 action: Bring it up to date with 'zpool resilver'.
 ";
-/// What `zpool status` says of ZFS-8000-2Q.
+/// The text of `zpool status` for ZFS-8000-2Q.
 const MEMBER_MISSING: &str = "\
 status: One or more devices could not be opened.  Sufficient replicas exist for
 \tthe pool to continue functioning in a degraded state.
@@ -104,12 +104,12 @@ pub fn run(app: &mut App<'_>, args: &PoolStatusArgs) -> Result<Exit> {
     Ok(Exit::unless(failed))
 }
 
-/// Asks a pool what of it is damaged.
+/// Requests the list of damage from a pool.
 fn damage(app: &mut App<'_>, pool: &str) -> Result<Vec<String>> {
     let Some(known) = app.places.find(pool) else { return Ok(Vec::new()) };
     match app.query(&known, &Request::Damage)? {
         Reply::Damage(names) => Ok(names),
-        _ => Err(CliError::Failed("the owner's answer is to another question".to_owned())),
+        _ => Err(CliError::Failed("the pool's owner answered a different request".to_owned())),
     }
 }
 
@@ -124,21 +124,21 @@ fn print(
 ) -> Result<()> {
     writeln!(out, "  pool: {}\n state: {}", pool.name, pool.health())?;
     if pool.is_missing {
-        writeln!(out, "status: The pool is not where it was: nothing of it is at {}.", pool.vdev)?;
-        writeln!(out, "action: Connect its disk, or mount the filesystem that it is on. If you moved it,")?;
+        writeln!(out, "status: The pool was not found at its last place: {}.", pool.vdev)?;
+        writeln!(out, "action: Connect its disk, or mount its filesystem. If you moved the pool,")?;
         writeln!(
             out,
             "\t{}",
-            program.spoken("'zpool import -d DIRECTORY' finds it again. If it is gone for good,")
+            program.spoken("'zpool import -d DIRECTORY' finds it. If it no longer exists,")
         )?;
         writeln!(out, "\t{}", program.spoken(&format!("'zpool export {}' forgets it.", pool.name)))?;
     } else if let Some(unanswered) = &pool.unanswered {
         writeln!(out, "status: The pool waits for a device: {unanswered}.")?;
-        writeln!(out, "\tWhat was asked of it goes on when it answers; nothing is lost.")?;
+        writeln!(out, "\tRequests continue when it answers; nothing is lost.")?;
         writeln!(out, "action: Check the device and the system log.")?;
     } else if !pool.faults.is_empty() {
-        writeln!(out, "status: The pool was not found as it was left: see the errors below.")?;
-        writeln!(out, "action: Run 'snowmelt check {}', and restore what it names.", pool.name)?;
+        writeln!(out, "status: Parts of the pool are missing or cannot be read: see the errors below.")?;
+        writeln!(out, "action: Run 'snowmelt check {}', and restore the data that it lists.", pool.name)?;
     } else if pool.damaged > 0 {
         out.write_all(DATA_DAMAGED.as_bytes())?;
     } else if let Some(text) = mirror_status(pool) {
@@ -277,12 +277,12 @@ fn of_member(pool: &PoolFacts, member: &MemberFacts, indent: usize) -> Row {
     }
 }
 
-/// Whether somebody is at it.
+/// Whether a process is doing it.
 fn is_being_resilvered(pool: &PoolFacts) -> bool {
     pool.resilver.is_some_and(|resilver| resilver.is_running)
 }
 
-/// What `zpool status` says of a mirror that is not whole.
+/// The text of `zpool status` about a mirror that is not complete.
 fn mirror_status(pool: &PoolFacts) -> Option<&'static str> {
     let has = |state: &str| pool.members.iter().any(|member| member.state == state);
     Some(match () {
@@ -368,7 +368,13 @@ mod tests {
     fn a_pool_that_waits_says_for_what() {
         let unanswered = Some("no answer for 75 s from /srv/tank (sync)".to_owned());
         let text = printed(&PoolFacts { unanswered, ..pool() });
-        assert!(text.contains(" state: SUSPENDED\nstatus: The pool waits for a device: no answer for 75 s from /srv/tank (sync).\n"), "{text}");
+        assert!(
+            text.contains(
+                " state: SUSPENDED\nstatus: The pool waits for a device: no answer for 75 s from \
+                               /srv/tank (sync).\n"
+            ),
+            "{text}"
+        );
         let member = |state: &str, unanswered| MemberFacts {
             guid: 1,
             path: "/a".to_owned(),

@@ -5,7 +5,7 @@ use crate::args::PoolSyncArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 
-/// Puts on disk what was written so far, of the pools named or of all.
+/// Writes all pending changes of the given pools, or of all, to disk.
 ///
 /// # Errors
 /// When a pool is not there or cannot be written; the others are synced all the same.

@@ -13,7 +13,8 @@ use crate::exit::Exit;
 use crate::output::json;
 use crate::report;
 
-/// Moves what is alive out of segments that are mostly dead, gives these back, and tells the medium below what is free.
+/// Moves the blocks in use out of segments that are mostly unused, deletes these segments, and reports the free space
+/// to the medium below.
 ///
 /// # Errors
 /// When the pool is not there, or cannot be read or written.
@@ -44,17 +45,14 @@ pub fn run(app: &mut App<'_>, args: &PoolTrimArgs) -> Result<Exit> {
         } else if args.verbose {
             let (freed, copied) = (format_bytes(report.freed), format_bytes(report.copied));
             let segments = report.segments;
-            writeln!(
-                app.context.out,
-                "{name}: {freed} given back ({segments} segments), {copied} copied for it"
-            )?;
+            writeln!(app.context.out, "{name}: {freed} freed ({segments} segments), {copied} copied")?;
             if trimmed > 0 {
                 writeln!(app.context.out, "{name}: {} trimmed", format_bytes(trimmed))?;
             }
         }
         if report.unreadable > 0 {
             app.context.complain(format_args!(
-                "{name}: {} blocks cannot be read and stay where they are; run 'snowmelt check'",
+                "{name}: {} blocks cannot be read and were not moved; run 'snowmelt check'",
                 report.unreadable
             ));
         }

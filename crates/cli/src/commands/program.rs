@@ -1,4 +1,4 @@
-//! `completions`, `man` and `version`: what comes with the program.
+//! `completions`, `man` and `version`.
 
 use std::io::Write;
 use std::path::Path;

@@ -10,7 +10,7 @@ use crate::report;
 /// Turns a clone and its origin around.
 ///
 /// # Errors
-/// When it is no clone, or names of snapshots collide.
+/// When it is not a clone, or names of snapshots collide.
 pub fn run(app: &mut App<'_>, args: &PromoteArgs) -> Result<Exit> {
     app.on_dataset(&args.dataset, |app, session| {
         names::open_dataset(&session.datasets.catalog(), &args.dataset)?;

@@ -147,7 +147,7 @@ fn receive(
     if let Some(progress) = progress {
         progress.finish();
     }
-    // Also what came of a package before it broke off.
+    // This includes the received part of an interrupted package.
     let mut mounted = true;
     for unmounted in unmounted {
         mounted &= unmounted.mount_again(app, session)?;
@@ -184,7 +184,7 @@ fn receive(
     }
 }
 
-/// Mends what is damaged of a snapshot that is here.
+/// Repairs damaged blocks of an existing snapshot.
 fn correct(app: &mut App<'_>, session: &Session, args: &ReceiveArgs) -> Result<Exit> {
     let target = args.target.as_str();
     let progress = Progress::bytes(app.context, None);
@@ -214,19 +214,19 @@ fn correct(app: &mut App<'_>, session: &Session, args: &ReceiveArgs) -> Result<E
         json::print(&mut app.context.out, document)?;
     } else if args.verbose > 0 {
         let (blocks, bytes) = (done.blocks, format_bytes(done.bytes));
-        writeln!(app.context.out, "{blocks} blocks ({bytes}) of {} mended", done.snapshots.join(", "))?;
+        writeln!(app.context.out, "{blocks} blocks ({bytes}) of {} repaired", done.snapshots.join(", "))?;
     }
     if done.damaged > 0 {
         app.context.complain(format_args!(
-            "cannot correct all of '{target}': {} damaged blocks are stored otherwise than the stream has them; \
-             'send -c' of a copy made by replication has them as they are",
+            "cannot repair all of '{target}': {} damaged blocks are stored in another form than in the stream; use \
+             'send -c' of a replicated copy",
             done.damaged
         ));
     }
     Ok(Exit::unless(done.damaged > 0))
 }
 
-/// The token of what was kept, where the stream itself is to blame.
+/// The resume token of the stored part, if the stream itself was the cause of the failure.
 fn kept_token(session: &Session, args: &ReceiveArgs, error: &ReceiveError) -> Option<String> {
     let is_cut_off = matches!(
         error,
@@ -243,7 +243,7 @@ fn kept_token(session: &Session, args: &ReceiveArgs, error: &ReceiveError) -> Op
     resume_token(&catalog, dataset.id).ok().flatten()
 }
 
-/// Tells what goes on. Called from the receiving thread.
+/// Reports the progress. Called from the receiving thread.
 struct Teller<'a, 'b, 'c> {
     app: Mutex<&'a mut App<'b>>,
     session: &'c Session,
@@ -379,14 +379,14 @@ impl Teller<'_, '_, '_> {
             }
             _ => return,
         };
-        // If nobody listens any more the receive goes on all the same.
+        // If the output is closed, the receive continues.
         let out = &mut app.context.out;
         let _ = writeln!(out, "{}", visible_name(line.as_bytes())).and_then(|()| out.flush());
     }
 }
 
-/// Standard input that gives up waiting when the command is interrupted. What it waits for may come from a command that waits
-/// for the pool, so that is served.
+/// Standard input that stops waiting when the command is interrupted. The data can come from a command that waits for
+/// this pool, so other commands are served in the meantime.
 struct Interruptible<'a> {
     file: std::fs::File,
     cancelled: &'a AtomicBool,

@@ -51,7 +51,7 @@ fn moved(session: &Session, from: &Name, args: &RenameArgs) -> Result<Vec<Datase
     let catalog = session.datasets.catalog();
     match catalog.dataset(from.dataset()) {
         Ok(top) => catalog.descendants(top),
-        // The rename says so.
+        // The rename itself reports this.
         Err(DatasetError::NotFound { .. }) => Ok(Vec::new()),
         Err(error) => Err(error),
     }

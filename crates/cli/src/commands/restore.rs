@@ -26,7 +26,7 @@ use crate::properties::Entity;
 /// Copies files, or a volume, out of a snapshot.
 ///
 /// # Errors
-/// When nothing could be begun; of single files it is told.
+/// When the restore cannot start. Errors of single files are reported.
 pub fn run(app: &mut App<'_>, args: &RestoreArgs) -> Result<Exit> {
     let dataset = args.source.to_string_lossy().split(':').next().unwrap_or_default().to_owned();
     app.on_dataset(&dataset, |app, session| {
@@ -45,7 +45,7 @@ pub fn run(app: &mut App<'_>, args: &RestoreArgs) -> Result<Exit> {
     })
 }
 
-/// Bytes in all files of a dataset or snapshot, for the progress line. Unknown for a part of it.
+/// Bytes in all files of a dataset or snapshot, for the progress line. Unknown for a part of a dataset.
 fn logical_bytes(catalog: &Catalog, place: &Place) -> Option<u64> {
     let is_whole = place.path.is_empty();
     match Entity::find(catalog, &place.name).ok().filter(|_| is_whole)? {
@@ -64,7 +64,7 @@ fn existing(args: &RestoreArgs) -> Existing {
 fn volume(app: &mut App<'_>, args: &RestoreArgs, place: &Place, target: &Path) -> Result<Exit> {
     let attempt = format!("cannot restore '{}'", place.name);
     if !place.path.is_empty() {
-        return Err(CliError::Failed(format!("{attempt}: a volume holds no files")));
+        return Err(CliError::Failed(format!("{attempt}: a volume has no files")));
     }
     let info = volume_info(&place.objset).map_err(|error| CliError::failed(&attempt, &error))?;
     let progress = (!args.quiet).then(|| Progress::bytes(app.context, Some(info.size)));
@@ -160,7 +160,8 @@ fn done(summary: &Summary) -> u64 {
     summary.directories + summary.files + summary.hardlinks + summary.symlinks + summary.specials
 }
 
-/// A directory fills the target. A file goes into the target if that is a directory, else it gets its name.
+/// The content of a directory is restored into the target. A file is restored into the target if this is a directory,
+/// otherwise under the name of the target.
 fn destination(opened: &Opened, target: &Path) -> Result<(PathBuf, Vec<u8>)> {
     if opened.is_directory()? {
         return Ok((target.to_owned(), Vec::new()));
@@ -170,7 +171,7 @@ fn destination(opened: &Opened, target: &Path) -> Result<(PathBuf, Vec<u8>)> {
     }
     let (Some(parent), Some(name)) = (target.parent(), target.file_name()) else {
         return Err(CliError::Failed(format!(
-            "cannot restore to {}: not a name for a file",
+            "cannot restore to {}: not a valid name for a file",
             target.display()
         )));
     };

@@ -39,10 +39,10 @@ const LOOK_UP: &str = "--look-up-names";
 /// How a client was served.
 type Served = std::result::Result<Summary, RsyncError>;
 
-/// Sends what a client asks for, with the exit codes of rsync.
+/// Serves the request of a client, with the exit codes of rsync.
 ///
 /// # Errors
-/// When standard input and output cannot be had. What else fails is told, to the client if it can be.
+/// When standard input and output cannot be opened. Other errors are reported, to the client if possible.
 pub fn run(app: &mut App<'_>, args: &RsyncArgs) -> Result<Exit> {
     app.is_streaming = true;
     let words: Vec<Vec<u8>> = args.words.iter().map(|word| word.as_bytes().to_vec()).collect();
@@ -60,8 +60,8 @@ pub fn run(app: &mut App<'_>, args: &RsyncArgs) -> Result<Exit> {
     if !has(b"--server") {
         return Ok(refuse(
             app,
-            "'snowmelt rsync' is what rsync starts at the other end, and copies nothing by itself: \
-             rsync --rsync-path='snowmelt rsync' HOST:PATH TARGET",
+            "'snowmelt rsync' is not an rsync client: rsync starts it at the other end. Use: rsync \
+             --rsync-path='snowmelt rsync' HOST:PATH TARGET",
         ));
     }
     let (mut input, _) = ends(app)?;
@@ -70,7 +70,7 @@ pub fn run(app: &mut App<'_>, args: &RsyncArgs) -> Result<Exit> {
         Err(error) => return Ok(ended(app, Err(error))),
     };
     let request = Request::parse(&words);
-    // What is pushed goes to the first path, wherever the list of names is.
+    // A push writes to the first path, wherever the list of names is.
     let most = if request.is_push() { 1 } else { usize::MAX };
     let dataset = request.paths().take(most).find(|path| is_dataset(app, path)).map(lossy);
     let Some(dataset) = dataset.filter(|_| !request.is_refused()) else {
@@ -80,7 +80,7 @@ pub fn run(app: &mut App<'_>, args: &RsyncArgs) -> Result<Exit> {
         };
         return Ok(ended(app, served));
     };
-    // If another process owns the pool it goes on with all the words.
+    // If another process owns the pool, it continues with all arguments.
     let given = app.context.args.len().saturating_sub(args.words.len());
     app.context.args.truncate(given);
     app.context.args.extend(words.into_iter().map(OsString::from_vec));
@@ -114,7 +114,7 @@ fn lossy(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }
 
-/// The version, and what can be transferred, as rsync's `--version` and `-VV` have it.
+/// The version and the capabilities, in the format of rsync's `--version` and `-VV`.
 fn version(app: &mut App<'_>, as_json: bool) -> Result<Exit> {
     let version = env!("CARGO_PKG_VERSION");
     if as_json {
@@ -147,7 +147,7 @@ fn refuse(app: &mut App<'_>, message: &str) -> Exit {
 /// The client, in both directions. Where rsync starts the shell itself its descriptors are non-blocking.
 ///
 /// # Errors
-/// When they cannot be had.
+/// When they cannot be opened.
 fn ends(app: &App<'_>) -> Result<(File, File)> {
     let copy = |fd: BorrowedFd<'_>| -> io::Result<File> {
         let flags = rustix::fs::fcntl_getfl(fd)?;
@@ -159,7 +159,7 @@ fn ends(app: &App<'_>) -> Result<(File, File)> {
     ends.map_err(|error| CliError::failed("cannot serve rsync", &error))
 }
 
-/// Tells here what the client could not be told.
+/// Prints the error here if it could not be sent to the client.
 fn ended(app: &mut App<'_>, served: Served) -> Exit {
     let code = match served {
         Ok(summary) => summary.shortcoming(),
@@ -170,7 +170,8 @@ fn ended(app: &mut App<'_>, served: Served) -> Exit {
             if matches!(error, RsyncError::Connection(_)) || code == ExitCode::Protocol {
                 app.context.complain(format_args!("rsync: {error}"));
             } else {
-                // A shell may give one socket for both directions: the client sees the end there, and not when this program ends.
+                // A shell can use one socket for both directions. Then the client sees its end here, and not at the
+                // end of this program.
                 let _ = rustix::net::shutdown(app.context.out.get_ref(), rustix::net::Shutdown::Write);
                 drain(app);
             }
@@ -180,7 +181,7 @@ fn ended(app: &mut App<'_>, served: Served) -> Exit {
     code.map_or(Exit::Ok, |code| Exit::Other(code as u8))
 }
 
-/// Takes what the client still sends: it sees why it is not served only if it can send that.
+/// Reads the rest that the client sends. The client sees the error only if it can send everything.
 fn drain(app: &App<'_>) {
     let Ok(input) = app.context.stdin.try_clone() else { return };
     let (tell, told) = mpsc::channel();
@@ -204,7 +205,7 @@ fn is_dataset(app: &App<'_>, path: &[u8]) -> bool {
     }
 }
 
-/// Serves directories of this machine: whoever asks can do with them what this process can.
+/// Serves directories of this machine. The client has the rights of this process.
 fn directories(app: &App<'_>, mut request: Request) -> Result<Served> {
     request
         .begin_at(app.context.cwd().as_os_str().as_bytes(), app.context.env("HOME").map(OsStrExt::as_bytes));
@@ -219,11 +220,11 @@ fn directories(app: &App<'_>, mut request: Request) -> Result<Served> {
     })
 }
 
-/// What the user who logged in leaves out with `-C`: of `.cvsignore` at home, and of `CVSIGNORE`.
+/// The exclusions of the logged-in user for `-C`: from `.cvsignore` in the home directory, and from `CVSIGNORE`.
 fn own_cvs(app: &App<'_>) -> Vec<u8> {
     let home = app.context.env("HOME").map(|home| Path::new(home).join(".cvsignore"));
     let mut text = Vec::new();
-    // One that is not there, or cannot be read, says nothing, as with rsync.
+    // A file that does not exist or cannot be read is ignored, as in rsync.
     if let Some(file) = home.and_then(|path| File::open(path).ok()) {
         let _ = file.take(CVS_MAX).read_to_end(&mut text);
     }
@@ -237,8 +238,8 @@ fn receive_directory(app: &App<'_>, mut request: Request) -> Result<Served> {
     let ends = ends(app)?;
     if let Some(pool) = missing_pool(app, &request)? {
         let text = format!(
-            "rsync: [receiver] the pool '{pool}' is not there: 'snowmelt pool list' tells where it was\n\
-             rsync: for a directory of that name write ./{pool}"
+            "rsync: [receiver] the pool '{pool}' is missing: 'snowmelt pool list' shows its last place\nrsync: for \
+             a directory of that name use ./{pool}"
         );
         return Ok(request.refuse_with(ends, ExitCode::FileIo, &text));
     }
@@ -270,7 +271,7 @@ fn missing_pool(app: &App<'_>, request: &Request) -> Result<Option<String>> {
     Ok(missing::find(app.context, &app.places, pool)?.map(|_| pool.to_owned()))
 }
 
-/// Serves datasets and snapshots, each of which is in the directory that its name says.
+/// Serves datasets and snapshots, each in a directory with its name.
 fn datasets(app: &App<'_>, session: &Session, request: Request) -> Result<Served> {
     let ends = ends(app)?;
     let mut trees = NamedTrees::default();
@@ -279,7 +280,7 @@ fn datasets(app: &App<'_>, session: &Session, request: Request) -> Result<Served
         let shown = lossy(path);
         if !is_dataset(app, path) || pool_of(&shown) != session.name() {
             failure = Some(format!(
-                "'{shown}' is not in the pool '{}', as other paths are: ask for it by itself",
+                "'{shown}' is not in the pool '{}' of the other paths: transfer it separately",
                 session.name()
             ));
             break;
@@ -314,8 +315,8 @@ fn receive(app: &App<'_>, session: &Session, request: Request) -> Result<Served>
     let rest = path[name.len()..].strip_prefix(b"/").unwrap_or(&path[name.len()..]);
     if let Some(missing) = missing_dataset(session, name, rest) {
         let text = format!(
-            "rsync: [receiver] there is no dataset '{missing}', and no directory of that name in '{name}'\n\
-             rsync: make a dataset with 'snowmelt create {missing}', or name {name}/./{} for a directory",
+            "rsync: [receiver] there is no dataset '{missing}', and no directory of that name in '{name}'\nrsync: \
+             create a dataset with 'snowmelt create {missing}', or use {name}/./{} for a directory",
             lossy(rest)
         );
         return Ok(refuse(request, ends, text));
@@ -326,8 +327,8 @@ fn receive(app: &App<'_>, session: &Session, request: Request) -> Result<Served>
     })
 }
 
-/// The dataset that a push probably means and that is not there: `tank/home/` would become a directory in the filesystem
-/// of the pool itself, where nobody looks for it. One that is there already is pushed into.
+/// The missing dataset that a push probably means: `tank/home/` would become a directory in the root filesystem of
+/// the pool, where nobody expects it. If this directory already exists, the push writes to it.
 fn missing_dataset(session: &Session, name: &str, rest: &[u8]) -> Option<String> {
     let first = rest.split(|byte| *byte == b'/').next().filter(|first| !first.is_empty())?;
     if name != session.name() || first == b"." {
@@ -368,6 +369,6 @@ fn tree_of<'p>(catalog: &Catalog, path: &'p [u8]) -> &'p str {
             _ => false,
         })
     };
-    // If there is none, opening the pool's own tells why.
+    // If there is none, opening the root filesystem of the pool returns the reason.
     names.clone().find(is_tree).or_else(|| names.next_back()).unwrap_or_default()
 }

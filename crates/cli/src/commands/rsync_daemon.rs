@@ -20,11 +20,11 @@ use crate::exit::Exit;
 const SYSTEM_CONFIG: &str = "/etc/rsyncd.conf";
 /// That of others, in the directory where a remote shell begins.
 const USER_CONFIG: &str = "rsyncd.conf";
-/// A process that was started in the background waits for nobody, and tells the one that started it when it is ready.
+/// A background process does not wait, and reports to the process that started it when it is ready.
 const IS_BACKGROUND: &str = "--is-background";
 
-/// Serves modules: to the client at standard input if that is a socket or the words say so, and otherwise to all who connect,
-/// in the background unless the words say otherwise. Exit codes are those of rsync.
+/// Serves modules. If standard input is a socket, or with `--server`, it serves the client there. Otherwise it serves
+/// all clients that connect, in the background unless `--no-detach` is given. Exit codes are those of rsync.
 ///
 /// # Errors
 /// As of `serve rsync`.

@@ -31,7 +31,8 @@ pub struct RsyncLog {
 
 enum Elsewhere {
     Err(ServerLog),
-    /// As rsync's daemon has it. Whoever started it waits for the end of its standard error, which is not kept open.
+    /// Like rsync's daemon. The process that started it waits for the end of its standard error, so this is not kept
+    /// open.
     Syslog(Syslog),
 }
 
@@ -43,11 +44,12 @@ struct LogFile {
 }
 
 impl RsyncLog {
-    /// Opens the files that the configuration names. One that cannot be opened is reported. Its lines, and those that no
-    /// file is for, go to syslog with `prefers_syslog` (unless standard error is the journal), otherwise to standard error.
+    /// Opens the log files of the configuration. A file that cannot be opened is reported. Its lines, and lines
+    /// without a file, go to syslog with `prefers_syslog` (unless standard error is the journal), otherwise to
+    /// standard error.
     ///
     /// # Errors
-    /// When standard error cannot be had.
+    /// When standard error cannot be duplicated.
     pub fn open(context: &Context, config: &Config, prefers_syslog: bool) -> io::Result<Self> {
         let tag = config.syslog_tag.as_deref().unwrap_or("rsyncd");
         // If systemd connects standard error to the journal, each line keeps its priority there.
@@ -109,7 +111,7 @@ impl RsyncLog {
             if let Err(error) = &opened {
                 let path = path.display();
                 let text =
-                    format!("warning: cannot open the log file {path}: {error}: what is said goes here");
+                    format!("warning: cannot open the log file {path}: {error}: log lines go here instead");
                 self.elsewhere(Level::Warning, &text);
             }
             files.insert(name.to_owned(), opened.ok().map(|file| LogFile { path, file, is_kept: false }));
@@ -117,7 +119,7 @@ impl RsyncLog {
         files.get_mut(name)?.as_mut()
     }
 
-    /// When and who, as rsync has it.
+    /// Time and process, in the format of rsync.
     fn stamp(&self) -> String {
         let now = Timestamp::now().to_zoned(self.zone.clone());
         format!("{} [{}]", now.strftime("%Y/%m/%d %H:%M:%S"), std::process::id())
@@ -125,7 +127,7 @@ impl RsyncLog {
 }
 
 impl LogFile {
-    /// What was rotated away is written to no more, once another file can be had in its place.
+    /// A rotated file is no longer written to, once a new file can be opened in its place.
     fn write(&mut self, line: &str) -> io::Result<()> {
         let of = |metadata: Metadata| (metadata.dev(), metadata.ino());
         if !self.is_kept

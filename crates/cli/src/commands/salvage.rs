@@ -39,22 +39,22 @@ pub fn run(app: &mut App<'_>, args: &SalvageArgs) -> Result<Exit> {
         if name.contains('/') { app.places.at(&app.context.path(name)) } else { app.places.find(name) };
     let Some(pool) = found else {
         return Err(CliError::Failed(format!(
-            "{attempt}: no such pool\na pool is known by its label; without one its path is no pool"
+            "{attempt}: no such pool\na path is a pool only if it has a label"
         )));
     };
-    // Whoever has it open can open it.
+    // If another process has it open, it can be opened.
     let store = waiting::open(app.context, &pool.location, Access::ReadWrite)?;
     drop(store.map_err(|error| CliError::failed(&attempt, &error))?);
     if acquire_alone(app.context, &pool.location, &attempt).is_ok() {
         match args.json {
             true => tell_json(app, name, &[("needed", json!(false))])?,
-            false => writeln!(app.context.out, "'{name}' can be opened as it is: nothing to salvage")?,
+            false => writeln!(app.context.out, "'{name}' can be opened: there is nothing to salvage")?,
         }
         return Ok(Exit::Ok);
     }
     let salvage = search(app, &pool, &attempt)?;
     let record = salvage.key_record();
-    // Before anybody is asked for a key.
+    // Before a key is asked for.
     Pins::of(app.context)?.verify_unopened(&pool, record.is_some())?;
     let keys =
         record.map(|record| keys::of_record(app.context, record, &pool.location, Stdin::Free)).transpose()?;
@@ -69,7 +69,7 @@ pub fn run(app: &mut App<'_>, args: &SalvageArgs) -> Result<Exit> {
     }
     let Some(best) = best(app, &pool, &salvage, keys.as_ref())? else {
         return Err(CliError::Failed(format!(
-            "{attempt}: none of the {} newest txgs has a meta tree that can be read\nnothing was changed",
+            "{attempt}: none of the {} newest txgs has a readable meta tree\nnothing was changed",
             salvage.states.len().min(TRIED_MAX)
         )));
     };
@@ -82,7 +82,7 @@ pub fn run(app: &mut App<'_>, args: &SalvageArgs) -> Result<Exit> {
             best.state,
             PoolOptions { keys, ..PoolOptions::default() },
         )?;
-        // What is written now makes this state the newest.
+        // This write makes this state the newest.
         let recorded = owner.session().datasets.record_history(&format!("snowmelt salvage {name}"));
         recorded.map_err(report::failed(&attempt))?;
         owner.close()?;
@@ -108,7 +108,7 @@ pub fn run(app: &mut App<'_>, args: &SalvageArgs) -> Result<Exit> {
     };
     writeln!(
         app.context.out,
-        "'{name}' {is} as of txg {txg}: {} datasets, {wrong}\na scrub should tell whether everything it has can be read",
+        "'{name}' {is} as of txg {txg}: {} datasets, {wrong}\nrun a scrub, to check that all data can be read",
         best.datasets
     )?;
     Ok(Exit::unless(best.errors > 0))
@@ -136,8 +136,8 @@ fn search(app: &App<'_>, pool: &KnownPool, attempt: &str) -> Result<Salvage> {
     found.ok_or_else(|| CliError::Failed(format!("{attempt}: interrupted; nothing was changed")))
 }
 
-/// The newest state without errors, or if there is none that with the fewest. A state of which only a part was found
-/// lacks what its accounts speak of, so it has errors.
+/// The newest state without errors. If there is none, the state with the fewest errors. An incomplete state has
+/// errors, because its accounting contains missing blocks.
 fn best<'a>(
     app: &App<'_>,
     pool: &KnownPool,
@@ -149,7 +149,7 @@ fn best<'a>(
         if app.context.is_cancelled() {
             return Err(CliError::Failed("interrupted; nothing was changed".to_owned()));
         }
-        // What cannot even be opened is no candidate.
+        // A state that cannot be opened is not a candidate.
         let Some(judged) = judge(pool, salvage, state, keys) else { continue };
         let whole = judged.errors == 0;
         if best.as_ref().is_none_or(|best| judged.errors < best.errors) {

@@ -1,5 +1,5 @@
-//! The `scan:` lines of a pool's status, in the form of `print_scan_scrub_resilver_status` (cmd/zpool/zpool_main.c), which
-//! monitors take apart.
+//! The `scan:` lines of a pool's status, in the form of `print_scan_scrub_resilver_status` (cmd/zpool/zpool_main.c).
+//! Monitors parse them.
 
 use std::io::{self, Write};
 
@@ -9,10 +9,11 @@ use snowmelt_dataset::property::format_bytes;
 
 use crate::facts::{ResilverFacts, ScanFacts, ScanState};
 
-/// Below this rate no time to go is told, bytes in a second.
+/// Below this rate, in bytes per second, no remaining time is printed.
 const RATE_MIN: u64 = 10 << 20;
 
-/// Prints how the last scrub of `pool` stands, in the words of `zpool` ([`Program::spoken`](crate::args::Program::spoken)).
+/// Prints the state of the last scrub of `pool`, in the words of `zpool`
+/// ([`Program::spoken`](crate::args::Program::spoken)).
 ///
 /// # Errors
 /// When the output cannot be written.
@@ -48,7 +49,7 @@ pub fn print(out: &mut impl Write, pool: &str, scan: &ScanFacts, zone: &TimeZone
         ScanState::Paused => writeln!(out),
         _ if !scan.is_running => {
             writeln!(out, ", no estimated completion time")?;
-            writeln!(out, "\tno process is at it: 'zpool scrub {pool}' goes on with it")
+            writeln!(out, "\tnot running: 'zpool scrub {pool}' resumes it")
         }
         _ if rate >= RATE_MIN && scan.total >= scan.issued => {
             writeln!(out, ", {} to go", hours((scan.total - scan.issued) / rate))
@@ -77,12 +78,12 @@ pub fn print_resilver(
     let done = hundredths(scan.copied, scan.total);
     writeln!(out, "\t{copied} resilvered, {done}% done, no estimated completion time")?;
     if !scan.is_running {
-        writeln!(out, "\tno process is at it: 'zpool resilver {pool}' goes on with it")?;
+        writeln!(out, "\tnot running: 'zpool resilver {pool}' resumes it")?;
     }
     Ok(())
 }
 
-/// Hundredths of a percent are told.
+/// Hundredths of a percent are printed.
 fn percent(scan: &ScanFacts) -> String {
     hundredths(scan.issued, scan.total)
 }
@@ -173,7 +174,7 @@ mod tests {
         assert!(printed(&scan).ends_with(
             "\t300G / 405G scanned, 81G / 405G issued\n\
              \t0B repaired, 20.00% done, no estimated completion time\n\
-             \tno process is at it: 'zpool scrub tank' goes on with it\n"
+             \tnot running: 'zpool scrub tank' resumes it\n"
         ));
         (scan.state, scan.ended) = (ScanState::Paused, 1_627_229_270);
         assert_eq!(

@@ -25,12 +25,12 @@ use crate::pools::Session;
 use crate::properties::Entity;
 use crate::report;
 
-/// How often `-v` tells how far it is.
+/// Interval of the progress lines of `-v`.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-/// What `zfs` exits with if what a token was made for is gone.
+/// The exit status of `zfs` if the snapshot of a resume token no longer exists.
 const GONE: u8 = 255;
 
-/// Sends a snapshot, a package, or the rest of a stream that was cut off.
+/// Sends a snapshot, a package, or the rest of an interrupted stream.
 ///
 /// # Errors
 /// When there is nothing to send, or it cannot be read or written.
@@ -48,7 +48,7 @@ pub fn run(app: &mut App<'_>, args: &SendArgs) -> Result<Exit> {
     let name = args.snapshot.as_deref().unwrap_or_default();
     app.on_dataset(name, |app, session| {
         if !name.contains('@') {
-            // What is sent is what the dataset holds now, with what is still in memory.
+            // The current state of the dataset is sent, with the changes that are still in memory.
             let attempt = format!("cannot send '{name}'");
             refuse_mounted(app, session, name)?;
             session.datasets.pool().commit().map_err(|error| report::failed(&attempt)(error.into()))?;
@@ -164,7 +164,7 @@ fn plan(context: &mut Context, catalog: &Catalog, args: &SendArgs, name: &str) -
     SendPlan::single(catalog, &to, from, &flags).map_err(failed)
 }
 
-/// A dataset as it is now.
+/// The current state of a dataset.
 fn head_plan(context: &mut Context, catalog: &Catalog, args: &SendArgs, name: &str) -> Result<SendPlan> {
     let dataset = names::open_dataset(catalog, name)?;
     if args.replicate || !args.from_all.is_empty() || args.properties || args.backup || args.holds {
@@ -180,7 +180,7 @@ fn head_plan(context: &mut Context, catalog: &Catalog, args: &SendArgs, name: &s
         .map_err(|error| CliError::Failed(report::send_error(name, &error)))
 }
 
-/// What a stream is incremental from: `@a`, `#a`, `tank/x@a`, `tank/x#a`, or `a`, which is taken for `@a`.
+/// The base of an incremental stream: `@a`, `#a`, `tank/x@a`, `tank/x#a`, or `a`, which means `@a`.
 fn source(context: &mut Context, catalog: &Catalog, from: &str, dataset: &str) -> Result<Source> {
     let full = if from.starts_with(['@', '#']) {
         format!("{dataset}{from}")

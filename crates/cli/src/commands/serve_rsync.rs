@@ -22,12 +22,12 @@ use crate::pools::Session;
 
 /// rsync's own port.
 const PORT: u16 = 873;
-/// Connections at once, if nobody says otherwise.
+/// Default of the maximum number of connections.
 const MAX_CONNECTIONS: usize = 256;
 /// How often it is looked at whether to end.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Who is served.
+/// The clients to serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Client {
     /// The one at standard input and output, which may be a pair of pipes.
@@ -51,7 +51,7 @@ pub struct Start {
     pub config: PathBuf,
     /// Lines of global parameters that count more than those of the configuration.
     pub parameters: String,
-    /// Where to listen, if not where the configuration says.
+    /// The address to listen on, instead of the one in the configuration.
     pub address: Option<String>,
     pub port: Option<u16>,
     pub family: Option<Family>,
@@ -61,7 +61,7 @@ pub struct Start {
     pub max_connections: usize,
     /// KiB a second that each client gets at most; 0 is no limit.
     pub bandwidth_kib: u64,
-    /// Called as rsync's daemon: what has no log file goes to syslog.
+    /// Run as rsync's daemon: lines without a log file go to syslog.
     pub is_rsync: bool,
     /// Another process waits until this one is ready.
     pub is_background: bool,
@@ -112,7 +112,7 @@ pub fn run_with(app: &mut App<'_>, start: &Start) -> Result<Exit> {
         .modules
         .iter()
         .filter(|module| !module.is_directory())
-        // Which dataset it is may be for a client to tell, but of the same pool.
+        // A client can choose the dataset, but only in the same pool.
         .map(|module| module.path.clone())
         .collect();
     let Some(first) = datasets.first() else {
@@ -242,9 +242,9 @@ fn serve_one(app: &mut App<'_>, daemon: &Arc<Daemon>, client: Client) -> Result<
     };
     // Only the index of the module that this client chooses is read.
     let link = Link::over(input, output).map_err(failed)?;
-    // A thread of its own: whoever it becomes to read a module, this one stays who it is.
+    // A separate thread: it can change its user to read a module, while this thread keeps its own.
     let served = std::thread::scope(|scope| scope.spawn(|| daemon.serve_link(link, peer)).join());
-    let served = served.map_err(|_| CliError::Failed("the server broke".to_owned()))?;
+    let served = served.map_err(|_| CliError::Failed("the server stopped unexpectedly".to_owned()))?;
     match served {
         // A client that only checks whether the server is there disconnects at once.
         Err(error) if !error.is_departure() => Err(CliError::failed("cannot serve rsync", &error)),
@@ -252,14 +252,14 @@ fn serve_one(app: &mut App<'_>, daemon: &Arc<Daemon>, client: Client) -> Result<
     }
 }
 
-/// Who is at the other end of a remote shell, as far as ssh says.
+/// The client at the other end of a remote shell, as far as ssh reports it.
 fn shell_client(app: &App<'_>) -> IpAddr {
     let told = ["SSH_CONNECTION", "SSH_CLIENT"].iter().find_map(|name| app.context.env(name)?.to_str());
     let address = told.and_then(|told| told.split(' ').next()?.parse().ok());
     address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))
 }
 
-/// What is listened on.
+/// The listening sockets.
 fn listeners(config: &Config, start: &Start) -> Result<Vec<Listener>> {
     // Port 0 is no choice, as with rsync.
     let port = [start.port, config.port].into_iter().flatten().find(|port| *port > 0 || !start.is_rsync);
@@ -287,7 +287,7 @@ fn listeners(config: &Config, start: &Start) -> Result<Vec<Listener>> {
         .map(|address| Listener::tcp(address).map_err(failed(address.to_string())))
         .collect::<Result<_>>()?;
     match listeners.is_empty() {
-        true => Err(CliError::Failed(format!("cannot listen on {text}: it has no address of that kind"))),
+        true => Err(CliError::Failed(format!("cannot listen on {text}: it has no address of this kind"))),
         false => Ok(listeners),
     }
 }
@@ -298,7 +298,7 @@ struct NoPool;
 impl OpenPath for NoPool {
     fn open(&self, path: &str) -> std::result::Result<Arc<dyn Source>, String> {
         Err(format!(
-            "no pool holds {path}: a server that begins without datasets has none until it is started again"
+            "no pool has {path}: a server that was started without datasets needs a restart to serve one"
         ))
     }
 }
@@ -330,7 +330,7 @@ impl OpenPath for PoolPaths {
 /// Opens a dataset, a snapshot, or with `@` at the end the newest snapshot of a dataset.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The error in it.
 pub(super) fn open_tree(
     datasets: &Arc<Datasets>,
     path: &str,

@@ -24,11 +24,11 @@ use crate::exit::Exit;
 use crate::pools::Session;
 use crate::pools::shadow::{self, Shadow};
 
-/// Serves a pool, or a directory or image through its shadow, to `sync` at the other side of standard input and output, until
-/// that is gone.
+/// Serves a pool, or a directory or image through its shadow, to `sync` at the other side of standard input and
+/// output, until `sync` disconnects.
 ///
 /// # Errors
-/// When there is no such pool, or what is at the other side is no `sync`.
+/// When there is no such pool, or the other side is not `sync`.
 pub fn run(app: &mut App<'_>, args: &ServeSyncArgs) -> Result<Exit> {
     app.is_streaming = true;
     if args.into {
@@ -38,7 +38,7 @@ pub fn run(app: &mut App<'_>, args: &ServeSyncArgs) -> Result<Exit> {
         if args.receive_only || args.append_only || !args.allow_property.is_empty() {
             let name = args.source.display();
             return Err(CliError::Usage(format!(
-                "'{name}': a directory or an image is served as a source only; --into serves it as a target"
+                "'{name}': a directory or image is served only as a source; use --into to serve it as a target"
             )));
         }
         return directory(app, &args.source);
@@ -48,7 +48,7 @@ pub fn run(app: &mut App<'_>, args: &ServeSyncArgs) -> Result<Exit> {
     let pool = pool_of(&name);
     let missing = |_: &str| {
         format!(
-            "cannot open '{pool}': no such pool\nif it was exported, 'snowmelt pool import' brings it back"
+            "cannot open '{pool}': no such pool\nif it was exported, 'snowmelt pool import' imports it again"
         )
     };
     app.on_pool(pool, missing, |app, session| {
@@ -57,7 +57,7 @@ pub fn run(app: &mut App<'_>, args: &ServeSyncArgs) -> Result<Exit> {
     })
 }
 
-/// What the client may reach and do in a pool.
+/// The rights of the client in a pool.
 fn access(name: &str, args: &ServeSyncArgs) -> Result<Access> {
     let attempt = format!("cannot serve '{name}'");
     let root = Subtree::new(name).map_err(|error| CliError::Failed(format!("{attempt}: {error}")))?;
@@ -79,17 +79,17 @@ fn role(args: &ServeSyncArgs) -> Role {
     }
 }
 
-/// What is there, or is not yet, is a target.
+/// An existing or new target.
 fn target(app: &App<'_>, path: &Path, privileges: Privileges) -> Result<Exit> {
     let name = path.display().to_string();
     if !path.is_absolute() {
-        return Err(CliError::Usage(format!("--into '{name}': it is named from its root on (/srv/copy)")));
+        return Err(CliError::Usage(format!("--into '{name}': the path must be absolute (/srv/copy)")));
     }
     let Files { attempt, input, output } = Files::of(app, &name)?;
     let err = Mutex::new(&app.context.err);
     let teller = |what: &str| {
         let Ok(mut err) = err.lock() else { return };
-        // If nobody listens any more the sync goes on all the same.
+        // If the output is closed, the sync continues.
         let _ = writeln!(err, "{}", visible_message(what));
     };
     let streams = (File::from(input), File::from(output));
@@ -99,7 +99,7 @@ fn target(app: &App<'_>, path: &Path, privileges: Privileges) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// What is there is taken in when the client says so. A shadow into which nothing ever was is not kept.
+/// The source is read into its shadow at the request of the client. A shadow that never had any content is not kept.
 fn directory(app: &mut App<'_>, path: &Path) -> Result<Exit> {
     let name = path.display().to_string();
     let attempt = format!("cannot serve '{name}'");
@@ -112,10 +112,10 @@ fn directory(app: &mut App<'_>, path: &Path) -> Result<Exit> {
     let served = app.on_pool(&shadow.pool, missing, |app, session| {
         let (files, cancelled) = (Files::of(app, &name)?, app.context.cancelled.clone());
         let Some(place) = session.shadow() else {
-            return Err(CliError::Failed(format!("{attempt}: '{}' is no shadow", session.name())));
+            return Err(CliError::Failed(format!("{attempt}: '{}' is not a shadow", session.name())));
         };
         let taker = ShadowTaker::new(app, session, &shadow, place, lost.as_ref());
-        // Of a source nobody writes to anything.
+        // A source is never written to.
         let root = Subtree::new(&shadow.dataset).map_err(|error| CliError::failed(&attempt, &error))?;
         files.serve(session, &Access::to_subtree(root, Role::Send), Some(&taker), &cancelled)
     });

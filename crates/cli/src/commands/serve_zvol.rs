@@ -46,7 +46,7 @@ fn serve(app: &mut App<'_>, session: &Session, args: &ServeZvolArgs) -> Result<E
     session.serve_now();
     writeln!(app.context.out, "volumes are in {}", mount.dir().display())?;
     app.context.out.flush()?;
-    // A pool that cannot be written tells so to whoever writes to it.
+    // If the pool cannot be written to, each write returns the error.
     let _syncer = Syncer::start(session.datasets.pool().clone(), |_| {}).map_err(|error| failed(&error))?;
     let mut told = false;
     while !mount.is_over() {
@@ -54,7 +54,8 @@ fn serve(app: &mut App<'_>, session: &Session, args: &ServeZvolArgs) -> Result<E
         if app.context.is_cancelled() && !told {
             told = true;
             if mount.unmount(false).is_err() {
-                app.context.complain(format!("{}: in use; it goes when it is not", mount.dir().display()));
+                app.context
+                    .complain(format!("{}: in use; it is removed when it is closed", mount.dir().display()));
                 mount.unmount(true).map_err(|error| failed(&error))?;
             }
         }

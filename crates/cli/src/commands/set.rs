@@ -16,7 +16,7 @@ use crate::report;
 /// Sets properties of one or more datasets.
 ///
 /// # Errors
-/// When the words make no sense; when something cannot be set.
+/// When the arguments are not valid, or a property cannot be set.
 pub fn run(app: &mut App<'_>, args: &SetArgs) -> Result<Exit> {
     let (pairs, datasets) = split_words(&args.words)?;
     app.on_each_pool(datasets, |app, session, datasets| {
@@ -91,7 +91,7 @@ fn set(session: &Session, name: &str, pairs: &[(&str, &str)]) -> Result<()> {
     if let Some(size) = size {
         keep_whole(&catalog, &entity, size, &mut chosen).map_err(report::failed(&attempt))?;
         let present = Reader::new(&catalog).number(&entity, "volsize").map_err(report::failed(&attempt))?;
-        // What there is no space for is not made larger; what is made smaller lets go of its space.
+        // A volume does not grow if there is no space for it. A volume that shrinks frees its space.
         if size > present {
             grown = Some(size);
         } else {
@@ -105,7 +105,7 @@ fn set(session: &Session, name: &str, pairs: &[(&str, &str)]) -> Result<()> {
     grown.map_or(Ok(()), resize)
 }
 
-/// Where a key is only concerns what has one.
+/// The place of a key only applies to datasets that have one.
 fn check_keylocation(entity: &Entity, pairs: &[(&str, &str)], attempt: &str) -> Result<()> {
     let is_encrypted = match entity {
         Entity::Dataset(dataset) => dataset.record.content.features.contains(Features::RAW),
@@ -155,7 +155,7 @@ fn check_against_use(
                 return refuse(&format!("Can not downgrade; already at version {present}"));
             }
             "version" if value > number("version")? => {
-                return refuse("the version of a filesystem that was received cannot be raised here");
+                return refuse("the version of a received filesystem cannot be changed");
             }
             _ => {}
         }

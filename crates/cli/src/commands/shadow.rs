@@ -1,4 +1,4 @@
-//! `shadow`: what is kept of directories and images that are synced elsewhere.
+//! `shadow`: the shadows of directories and images that are synced to other machines.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -19,7 +19,7 @@ use crate::pools::shadow::{self, About};
 struct Found {
     name: String,
     about: About,
-    /// Bytes that its pool takes; nothing where that is gone.
+    /// Bytes that its pool uses; `None` if the pool no longer exists.
     size: Option<u64>,
 }
 
@@ -71,7 +71,7 @@ pub fn list(app: &mut App<'_>, args: &ShadowListArgs) -> Result<Exit> {
 /// Removes shadows.
 ///
 /// # Errors
-/// When output fails; of single ones it is told.
+/// When output fails. Errors of single shadows are reported.
 pub fn destroy(app: &mut App<'_>, args: &ShadowDestroyArgs) -> Result<Exit> {
     let mut failed = false;
     for word in &args.shadows {
@@ -89,7 +89,7 @@ fn destroy_one(app: &App<'_>, word: &Path) -> Result<()> {
         Some(name) => name.to_owned(),
         None => {
             let path = app.context.path(word);
-            // What it is of may be gone.
+            // Its source may no longer exist.
             shadow::name_of(&path.canonicalize().unwrap_or(path))
         }
     };
@@ -97,7 +97,7 @@ fn destroy_one(app: &App<'_>, word: &Path) -> Result<()> {
     let known = shadow::names(shadows).map_err(|error| CliError::failed(&attempt, &error))?;
     if !known.contains(&name) {
         return Err(CliError::Failed(format!(
-            "{attempt}: there is none\n'snowmelt shadow list' tells which there are"
+            "{attempt}: no such shadow\n'snowmelt shadow list' lists all shadows"
         )));
     }
     shadow::remove(&shadows.join(name), &attempt)

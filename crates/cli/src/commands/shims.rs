@@ -37,13 +37,13 @@ pub fn run(app: &mut App<'_>, args: &ShimsArgs) -> Result<Exit> {
             Found::Link(target) => {
                 let (link, target) = (link.display(), target.display());
                 return Err(CliError::Failed(format!(
-                    "{attempt}: {link} leads to {target}: use --force to replace it"
+                    "{attempt}: {link} is a link to {target}: use --force to replace it"
                 )));
             }
             Found::File => {
                 let link = link.display();
                 return Err(CliError::Failed(format!(
-                    "{attempt}: {link} is there and is no link: it is not replaced"
+                    "{attempt}: {link} exists and is not a link: it is not replaced"
                 )));
             }
         }
@@ -68,7 +68,7 @@ pub fn run(app: &mut App<'_>, args: &ShimsArgs) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// What has the name that a link is to have.
+/// The existing entry with the name of a link.
 enum Found {
     Nothing,
     /// A link, and where it leads.

@@ -19,7 +19,7 @@ use crate::exit::Exit;
 /// Writes the data in full of a deduplicated stream.
 ///
 /// # Errors
-/// When the file cannot be read twice, or is no good stream; when output fails.
+/// When the file cannot be read twice, is not a valid stream, or output fails.
 pub fn redup(app: &mut App<'_>, args: &StreamRedupArgs) -> Result<Exit> {
     let output = output(app)?;
     let name = args.file.display().to_string();
@@ -28,7 +28,7 @@ pub fn redup(app: &mut App<'_>, args: &StreamRedupArgs) -> Result<Exit> {
     // A pipe has no second beginning.
     if !input.metadata().map_err(cannot_read)?.is_file() {
         return Err(CliError::Failed(format!(
-            "cannot read {name}: it is read twice, so it must be a file: store the stream first"
+            "cannot read {name}: it is read twice, so it must be a file: store the stream in a file first"
         )));
     }
     let again = input.try_clone().map_err(cannot_read)?;
@@ -39,7 +39,8 @@ pub fn redup(app: &mut App<'_>, args: &StreamRedupArgs) -> Result<Exit> {
         let (records, references) = (pipe.records(), pipe.filter().references());
         let memory = format_bytes(pipe.filter().memory());
         app.context.complain(format_args!(
-            "Converted stream with {records} total records, including {references} dedup records, using {memory}B memory."
+            "Converted stream with {records} total records, including {references} dedup records, using {memory}B \
+             memory."
         ));
     }
     Ok(Exit::Ok)
@@ -48,7 +49,7 @@ pub fn redup(app: &mut App<'_>, args: &StreamRedupArgs) -> Result<Exit> {
 /// Compresses the data of a stream with another algorithm.
 ///
 /// # Errors
-/// There is no such algorithm or level; the stream is bad; output fails.
+/// When there is no such algorithm or level, the stream is invalid, or output fails.
 pub fn recompress(app: &mut App<'_>, args: &StreamRecompressArgs) -> Result<Exit> {
     let (algorithm, implied) = algorithm(&args.algorithm).ok_or_else(|| {
         CliError::Usage(format!(
@@ -86,7 +87,7 @@ fn filter_input(app: &mut App<'_>, filter: impl Filter, verbose: bool) -> Result
     Ok(Exit::Ok)
 }
 
-/// Moves the whole stream, and tells what the filter did.
+/// Copies the whole stream, and reports what the filter did.
 fn run<F: Filter>(
     app: &mut App<'_>,
     mut pipe: Pipe<File, File, F>,

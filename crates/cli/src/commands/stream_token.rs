@@ -12,7 +12,7 @@ use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::output::json;
 
-/// Prints what a resume token says, as `zstream token` does.
+/// Prints the contents of a resume token, like `zstream token`.
 ///
 /// # Errors
 /// When it is none.

@@ -60,26 +60,26 @@ pub fn run(app: &mut App<'_>, args: &StreamVerifyArgs) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// What the content of encrypted records is authenticated with.
+/// The keys that authenticate the content of encrypted records.
 struct Content {
     keys: KeyMaterial,
     verifier: Verifier,
 }
 
-/// What a stream consists of.
+/// The parts of a stream.
 #[derive(Default)]
 struct Checked {
     summary: Summary,
     /// Encrypted snapshots.
     raw: u64,
-    /// Records of theirs whose content is encrypted, or authenticated by the same keys.
+    /// Their records whose content is encrypted, or authenticated with the same keys.
     encrypted: u64,
-    /// What of them was authenticated, if there is a key.
+    /// The authenticated part of them, if there is a key.
     authenticated: Option<Authenticated>,
 }
 
 impl Checked {
-    /// What a reader could think was checked, and was not.
+    /// A note about content that was not checked.
     fn caveat(&self) -> Option<String> {
         let done = match (&self.authenticated, self.encrypted) {
             (None, 0) => return None,
@@ -98,8 +98,8 @@ impl Checked {
         let (blocks, sets) = (done.unknown_dnode_blocks, done.unknown_object_sets);
         (blocks > 0 || sets > 0).then(|| {
             format!(
-                "{} and {} were not authenticated, since what the stream starts from is not known; to do that, give the \
-                 streams before it with --from",
+                "{} and {} were not authenticated, because the base of the stream is not known; to do that, give \
+                 the earlier streams with --from",
                 counted(blocks, "block of dnodes"),
                 counted(sets, "object set")
             )
@@ -158,7 +158,7 @@ fn read(app: &mut App<'_>, input: File, name: &str, content: &mut Option<Content
     Ok(checked)
 }
 
-/// Authenticates what a record brings.
+/// Authenticates the content of a record.
 fn authenticate(
     app: &mut App<'_>,
     content: &mut Content,
@@ -180,7 +180,7 @@ fn authenticate(
             verifier.begin(at, begin, &list, (keydata, decryptor, order))
         }
         Record::Begin(begin) => {
-            // What a package's incremental streams start from is in the package.
+            // The bases of a package's incremental streams are in the package.
             if begin.header_type == HeaderType::Compound {
                 verifier.remember(true);
             }
@@ -191,7 +191,7 @@ fn authenticate(
     authentic.map_err(|error| CliError::Failed(format!("{name}: {}", chain(&error))))
 }
 
-/// What a raw stream's BEGIN says of keys.
+/// The data about keys in the BEGIN of a raw stream.
 fn keydata(payload: &[u8]) -> Result<(NvList, Keydata), String> {
     let list = NvList::unpack(payload).map_err(|error| error.to_string())?;
     let keydata = Keydata::of_begin(&list).map_err(|error| error.to_string())?;
@@ -285,7 +285,7 @@ pub fn open(app: &App<'_>, file: Option<&Path>) -> Result<(File, String)> {
     }
 }
 
-/// What is wrong with a stream.
+/// An error of a stream.
 pub fn refused(name: &str, error: &StreamError) -> CliError {
     CliError::Failed(format!("{name}: {}", chain(error)))
 }

@@ -35,18 +35,19 @@ pub(super) struct ShadowTaker<'a, 'b> {
     shadow: &'a Shadow,
     /// Where the pool is.
     place: &'a Path,
-    /// What is known of an earlier shadow, which is gone.
+    /// What is known about an earlier shadow that no longer exists.
     lost: Option<&'a About>,
     lock: Mutex<Option<Lock>>,
 }
 
-/// Objects that were not as a shadow says.
+/// Objects that differed from the shadow.
 #[derive(Debug, Default)]
 pub(super) struct Suspects {
     objects: BTreeSet<Suspect>,
 }
 
-/// What of a shadow's source is only referred to: all but what would probably be another when it is to be sent.
+/// The data of a shadow's source that is only referred to: all except data that will probably have changed when it is
+/// sent.
 pub(super) struct Shadowing<'a> {
     staging: &'a Staging<'a>,
     suspects: &'a Suspects,
@@ -54,7 +55,7 @@ pub(super) struct Shadowing<'a> {
     begun: i64,
     /// Bytes of files changed just now that may still be kept.
     left: u64,
-    /// Files that are new are kept as well: nobody knows yet which change often, or some have.
+    /// New files are stored as well, because it is not known yet which of them change often.
     keeps_new: bool,
 }
 
@@ -64,7 +65,7 @@ impl Suspects {
         self.objects.is_empty()
     }
 
-    /// What is known of an object; the worst, where several things are.
+    /// What is known about an object. If several things are known, the worst one.
     fn get(&self, object: u64) -> Option<&Suspect> {
         let all = Suspect { object, is_lost: false }..=Suspect { object, is_lost: true };
         self.objects.range(all).next_back()
@@ -121,13 +122,13 @@ impl<'a, 'b> ShadowTaker<'a, 'b> {
         Self { app: Mutex::new(app), session, shadow, place, lost, lock: Mutex::default() }
     }
 
-    /// Nobody else takes it in until this is dropped.
+    /// Until this is dropped, no other process reads it into the shadow.
     fn lock(&self) -> Result<(), Failure> {
         let mut held = self.lock.lock().map_err(|_| Failure::other("an earlier request has failed"))?;
         if held.is_none() {
             let busy = |taken| {
                 let source = self.shadow.source.display();
-                Failure::new(FailureKind::Busy, format!("cannot take in '{source}': {taken}"))
+                Failure::new(FailureKind::Busy, format!("cannot read '{source}': {taken}"))
             };
             *held = Some(shadow::lock(self.place).map_err(|error| self.failed(&error))?.map_err(busy)?);
         }
@@ -135,7 +136,7 @@ impl<'a, 'b> ShadowTaker<'a, 'b> {
     }
 
     fn attempt(&self) -> String {
-        format!("cannot take in '{}'", self.shadow.source.display())
+        format!("cannot read '{}'", self.shadow.source.display())
     }
 
     fn failed(&self, error: &(dyn std::error::Error + 'static)) -> Failure {
@@ -149,20 +150,21 @@ impl<'a, 'b> ShadowTaker<'a, 'b> {
         }
     }
 
-    /// What a person should know before.
+    /// Notes for the user before the start.
     fn notes(&self, about: &About, now: &Metadata) -> Vec<String> {
         let source = self.shadow.source.display();
         let mut notes = Vec::new();
         if let Some(lost) = self.lost {
             let targets: Vec<&str> = lost.sent.iter().map(|sent| sent.target.as_str()).collect();
             notes.push(format!(
-                "the shadow of '{source}' is gone, and with it what {} was made from: everything is read, and sent in full",
+                "the shadow of '{source}' is lost, and with it the state that {} was made from: everything is read \
+                 and sent again",
                 targets.join(", ")
             ));
         }
         if about.is_replaced(now) {
             let what = if about.is_image { "file" } else { "directory" };
-            notes.push(format!("'{source}' is another {what} than at the last sync"));
+            notes.push(format!("'{source}' is a different {what} than at the last sync"));
         }
         notes
     }
@@ -177,8 +179,8 @@ impl<'a, 'b> ShadowTaker<'a, 'b> {
         };
         let source = self.shadow.source.display();
         Err(Failure::other(format!(
-            "{}: it was {was} at the last sync, and is {is} now\n\
-             'snowmelt shadow destroy {source}' forgets what it was; then sync it to another dataset",
+            "{}: it was {was} at the last sync, and is {is} now\nrun 'snowmelt shadow destroy {source}', and then \
+             sync it to another dataset",
             self.attempt()
         )))
     }
@@ -211,7 +213,7 @@ impl<'a, 'b> ShadowTaker<'a, 'b> {
             dataset: &self.shadow.dataset,
             snapshot: &how.snapshot,
             attempt: &attempt,
-            // What was not as it should be is taken in anew.
+            // Objects that differed are read again.
             only_changes: !how.again && suspects.is_empty(),
             suspects: Some(&suspects),
             stop,
@@ -267,7 +269,7 @@ impl Taker for ShadowTaker<'_, '_> {
             _ => {}
         }
         let mut about = About::load(self.place);
-        // The client says it: one line that is not too long.
+        // The client sends it: one line, with a maximum length.
         let target: String = target.chars().take(TARGET_MAX).collect();
         about.sent(&visible_name(target.as_bytes()), jiff::Timestamp::now().as_second());
         self.remember(&about)

@@ -1,7 +1,8 @@
 //! `unmount`.
 //!
-//! What is mounted of a pool only the pool's owner knows: the system's table has names, and another user may have a pool
-//! of the same name. So the table only tells which pool a directory is of, and which mounts have lost their server.
+//! Only the owner of a pool knows its mounts. The table of the system has only names, and another user can have a
+//! pool of the same name. So the table is only used to find the pool of a directory, and the mounts that have lost
+//! their server.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -28,7 +29,7 @@ use crate::report;
 
 /// How long others may take to let go of a mount before a message names them.
 const TELL_AFTER: Duration = Duration::from_secs(5);
-/// How long it takes at most until nobody has a mount any more that only we had.
+/// Maximum time until a mount that only this process had is no longer used.
 const LET_GO_MAX: Duration = Duration::from_secs(1);
 /// How often a wait looks whether it was interrupted.
 const WAIT_STEP: Duration = Duration::from_millis(100);
@@ -40,8 +41,8 @@ const USERS_MAX: usize = 5;
 /// # Errors
 /// When something is not mounted, or in use.
 pub fn run(app: &mut App<'_>, args: &UnmountArgs) -> Result<Exit> {
-    let table =
-        snowmelt_fuse::mounted().map_err(|error| CliError::failed("cannot tell what is mounted", &error))?;
+    let table = snowmelt_fuse::mounted()
+        .map_err(|error| CliError::failed("cannot read the list of mounts", &error))?;
     match (&args.target, args.all) {
         (Some(_), true) if is_zfs(app) && !app.is_served() => {
             Err(CliError::Usage("too many arguments".to_owned()))
@@ -68,7 +69,7 @@ fn directory(app: &mut App<'_>, args: &UnmountArgs, target: &str, table: Vec<Mou
     let dir = std::fs::canonicalize(&dir).unwrap_or(dir);
     // The latest mount of several at one place is the one that shows.
     let Some(found) = table.into_iter().rev().find(|mounted| mounted.dir == dir) else {
-        return Err(CliError::Failed(format!("cannot unmount '{target}': not a mountpoint of ours")));
+        return Err(CliError::Failed(format!("cannot unmount '{target}': not a mountpoint of snowmelt")));
     };
     if !found.is_alive() {
         return dead(&found.dir);
@@ -158,7 +159,7 @@ fn find(session: &Session, name: &str) -> Option<Arc<Mount>> {
 fn all(app: &mut App<'_>, args: &UnmountArgs, table: &[Mounted]) -> Result<Exit> {
     let mut failed = false;
     let (alive, mut lost): (Vec<_>, Vec<_>) = table.iter().rev().partition(|mounted| mounted.is_alive());
-    // Nothing inside a lost mount can be reached; it goes with it.
+    // Nothing inside a lost mount can be accessed. It is unmounted with it.
     lost.sort_by_key(|mounted| mounted.dir.components().count());
     let mut gone: Vec<&Path> = Vec::new();
     for mounted in lost {
@@ -205,7 +206,7 @@ pub(super) fn pool(app: &mut App<'_>, name: &str, force: bool) -> Result<Exit> {
     in_owner(app, name, force, &words, |app, session| all_of(app, session, &args))
 }
 
-/// Everything of one pool, those inside others first. Failures are told, and the others unmounted all the same.
+/// Unmounts everything of one pool, inner mounts first. Failures are reported, and the others are still unmounted.
 fn all_of(app: &mut App<'_>, session: &Session, args: &UnmountArgs) -> Result<Exit> {
     let mut failed = false;
     for mount in session.mounts.list().into_iter().rev() {
@@ -228,7 +229,7 @@ fn in_owner(
     let shim = is_zfs(app).then_some("zfs");
     let said = shim.into_iter().chain(["unmount"]).chain(force.then_some("-f")).map(OsString::from);
     let given = std::mem::replace(&mut app.context.args, said.chain(words.iter().cloned()).collect());
-    let missing = |pool: &str| format!("cannot unmount '{name}': its pool '{pool}' is not to be found");
+    let missing = |pool: &str| format!("cannot unmount '{name}': its pool '{pool}' was not found");
     let done = app.on_pool(name, missing, work);
     app.context.args = given;
     done
@@ -238,7 +239,7 @@ fn attempt(dir: &Path) -> String {
     format!("cannot unmount '{}'", dir.display())
 }
 
-/// Unmounts it for something that may be done although others have it mounted. Says whether nobody has.
+/// Unmounts it for an action that is possible although others have it mounted. Returns whether no one has.
 ///
 /// # Errors
 /// When it is in use here, or could not be written to the end.
@@ -251,16 +252,16 @@ pub(super) fn begin_end(context: &Context, mount: &Mount, force: bool) -> Result
     }
 }
 
-/// As ZFS on Linux, `zfs` and `zpool` do not take away what somebody uses.
+/// Like ZFS on Linux, `zfs` and `zpool` do not unmount a filesystem in use.
 fn unmount_it(context: &Context, mount: &Mount, force: bool) -> Result<()> {
     let force = force && Program::of(&context.args).0 == Program::Snowmelt;
     let attempt = attempt(&mount.dir());
     mount.unmount(force).map_err(|error| failed(&attempt, &error))
 }
 
-/// Unmounts what this process has mounted, and waits until everything written is in the pool. A mount that other namespaces
-/// have as well is over when they let go of it: after a while a message names them. The wait ends when the command is
-/// interrupted, or somebody else unmounts it by force.
+/// Unmounts a filesystem that this process has mounted, and waits until all data is in the pool. If other namespaces
+/// have the mount too, it ends when they release it: after a while, a message names them. The wait ends when the
+/// command is interrupted, or another command unmounts it by force.
 ///
 /// # Errors
 /// When it is in use, or could not be written to the end; when the wait was interrupted.
@@ -273,7 +274,7 @@ pub(super) fn end(context: &mut Context, mount: &Mount, force: bool) -> Result<E
     while !mount.is_forced() && !mount.wait_for(WAIT_STEP).map_err(|error| failed(&attempt, &error))? {
         if context.is_cancelled() {
             return Err(CliError::Failed(format!(
-                "{attempt}: interrupted: it is unmounted here, and other processes still have it"
+                "{attempt}: interrupted: it is unmounted here, but other processes still use it"
             )));
         }
         if !is_told && begun.elapsed() >= TELL_AFTER {

@@ -15,7 +15,7 @@ use crate::exit::Exit;
 use crate::listing::{Columns, Listing, Selection, bit};
 use crate::pools::Session;
 
-/// Versions of the ZPL, and what came with them.
+/// Versions of the ZPL, and their new features.
 const ZPL: [(u64, &str); 5] = [
     (1, "the first version"),
     (2, "types of files in directories"),
@@ -155,10 +155,7 @@ fn pool_versions(app: &mut App<'_>) -> Result<Exit> {
     for feature in pool_features::names() {
         writeln!(out, "{feature}")?;
     }
-    writeln!(
-        out,
-        "\nOf what pools could do before there were such flags, every pool can:\n\nVER  WHAT\n---  ----"
-    )?;
+    writeln!(out, "\nEvery pool also has these features of earlier pool versions:\n\nVER  WHAT\n---  ----")?;
     for (version, what) in POOL {
         writeln!(out, "{version:>2}   {what}")?;
     }

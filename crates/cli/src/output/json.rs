@@ -8,7 +8,7 @@ use snowmelt_dataset::property::Source;
 use snowmelt_fs::manifest;
 use snowmelt_zpl::{Attributes, Timestamp};
 
-/// An object that says which command wrote it, to be filled with results.
+/// An object with the name of the command, for the results.
 pub fn document(command: &str) -> Map<String, Value> {
     let mut document = Map::new();
     let version = json!({ "command": command, "vers_major": 0, "vers_minor": 1 });

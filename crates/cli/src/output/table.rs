@@ -7,7 +7,7 @@ use snowmelt_dataset::text::visible_name;
 /// A column.
 #[derive(Debug, Clone)]
 pub struct Column {
-    /// What stands above it.
+    /// Its header.
     pub header: String,
     /// Its least width.
     pub width: usize,
@@ -33,8 +33,9 @@ impl Column {
     }
 }
 
-/// Prints rows. For people, cells are printed without what a terminal would obey: values and tags may be strangers'. `scripted` (`-H`) means without header and with one tab between columns. Two blanks stand between
-/// columns otherwise, and none after the last.
+/// Prints rows. Without `scripted`, control characters are removed from cells, because values and tags can come from
+/// strangers, and columns are separated by two spaces, with none after the last one. `scripted` (`-H`) prints no
+/// header, and one tab between columns.
 ///
 /// # Errors
 /// When the output cannot be written.

@@ -72,7 +72,7 @@ pub(crate) fn path_of_descriptor(node: BorrowedFd<'_>) -> String {
 pub(crate) fn check_unchanged(before: &Stat, now: &Stat) -> io::Result<()> {
     match (before.st_dev, before.st_ino) == (now.st_dev, now.st_ino) {
         true => Ok(()),
-        false => Err(io::Error::other("it was replaced by something else meanwhile")),
+        false => Err(io::Error::other("it was replaced in the meantime")),
     }
 }
 

@@ -386,7 +386,7 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
             return self.make(&directory, above, name, node);
         };
         if !is_kind(&stat, new) {
-            return Err(local("change it")(io::Error::other("it was replaced by something else meanwhile")));
+            return Err(local("change it")(io::Error::other("it was replaced in the meantime")));
         }
         self.restore.summary_mut().changed += 1;
         if new.kind() != FileKind::File {

@@ -201,13 +201,13 @@ pub enum MirrorError {
         count: u64,
     },
     /// The snapshot has a name that is needed for the copy of a descendant dataset.
-    #[error("it has something of its own at '{name}', where a dataset below it goes")]
+    #[error("it has an entry '{name}', which is the place of a dataset below it")]
     Nested {
         /// The name at the top of the directory.
         name: String,
     },
     /// A copy cannot be renamed like its dataset, because its new place is occupied.
-    #[error("'{}' is in the way, where '{}' is to go", path.display(), of.display())]
+    #[error("'{}' is in the way of '{}'", path.display(), of.display())]
     InTheWay {
         /// The obstacle.
         path: PathBuf,
@@ -215,7 +215,7 @@ pub enum MirrorError {
         of: PathBuf,
     },
     /// A path to be renamed is not a copy of a dataset.
-    #[error("no copy of a dataset is at '{}'", path.display())]
+    #[error("there is no copy of a dataset at '{}'", path.display())]
     NotKept {
         /// The path.
         path: PathBuf,

@@ -178,7 +178,7 @@ impl Wanted {
         let is_kind = stat.st_mode & 0o170_000 == self.attributes.kind().mode_bits();
         match is_kind && !(just_made && stat.st_nlink != 1) {
             true => Ok(()),
-            false => Err(io::Error::other("it was replaced by something else meanwhile")),
+            false => Err(io::Error::other("it was replaced in the meantime")),
         }
     }
 }

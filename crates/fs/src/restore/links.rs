@@ -95,7 +95,7 @@ fn make(
     let linked = rustix::fs::statat(here, temporary.as_slice(), AtFlags::SYMLINK_NOFOLLOW)?;
     if Identity::from(linked) != restored.identity {
         rustix::fs::unlinkat(here, temporary.as_slice(), AtFlags::empty())?;
-        return Err(io::Error::other("its first name is another file by now"));
+        return Err(io::Error::other("its first name is now another file"));
     }
     target.publish(&temporary, name, existing)?;
     // Renaming one name of an inode to another name of the same inode does nothing and leaves both.

@@ -1,6 +1,6 @@
 //! The kernel's requests about volumes.
 //!
-//! Nothing of a volume's content is kept by the kernel (`FOPEN_DIRECT_IO`): the pool has a cache of its own, and others may
+//! The kernel does not cache the content of a volume (`FOPEN_DIRECT_IO`): the pool has its own cache, and others can
 //! write to the volume at the same time, roll it back or resize it.
 
 use std::collections::HashMap;
@@ -32,12 +32,12 @@ use crate::wire::{
 const NAMES_HOLD: Duration = Duration::from_secs(1);
 /// Sizes may change at any time.
 const ATTRIBUTES_HOLD: Duration = Duration::ZERO;
-/// Requests that the kernel sends ahead without anybody waiting.
+/// Background requests of the kernel.
 const BACKGROUND_MAX: u16 = 16;
 /// Runs of blocks looked at a time.
 const RUNS: usize = 64;
 
-/// What the kernel has open.
+/// The files that the kernel has open.
 enum Opened {
     Volume(Arc<Volume>),
     /// Names, as they were when it was opened, and whether they are volumes.
@@ -174,7 +174,7 @@ impl Adapter {
         Ok(buf)
     }
 
-    /// As a block device: what does not fit is not written, and at the end there is no space.
+    /// Like a block device: bytes beyond the end are not written, and a write at the end fails with "no space".
     fn write_at(&self, handle: FileHandle, offset: u64, data: &[u8]) -> Answer<u32> {
         let volume = self.volume(handle)?;
         let left = self.told(volume.size())?.saturating_sub(offset);
@@ -191,7 +191,7 @@ impl Adapter {
         let size = self.told(volume.size())?;
         let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
         match Allocate::of(mode)? {
-            // What is copied on write has no room set aside in any case.
+            // Copy-on-write never has space that is allocated in advance.
             Allocate::Room { .. } if end <= size => Ok(()),
             Allocate::Room { .. } => Err(Errno::ENOSPC),
             Allocate::Hole | Allocate::Zeros { .. } => {
@@ -218,7 +218,7 @@ impl Adapter {
     }
 }
 
-/// What is wanted of the kernel.
+/// The settings for the kernel.
 pub(super) fn wants() -> Wants {
     let flags = InitFlags::FUSE_ASYNC_DIO
         | InitFlags::FUSE_PARALLEL_DIROPS
@@ -350,7 +350,7 @@ impl Filesystem for Adapter {
         let from = usize::try_from(offset).unwrap_or(usize::MAX);
         for (at, (name, is_volume)) in own.iter().chain(names.iter()).enumerate().skip(from) {
             let kind = if *is_volume { FileType::RegularFile } else { FileType::Directory };
-            // The number is told when it is looked up; until then any will do that is not 0.
+            // The lookup returns the number. Until then any number except 0 is correct.
             if reply.add(INodeNo(ino.0), at as u64 + 1, kind, OsStr::new(name)) {
                 break;
             }

@@ -25,7 +25,8 @@ pub struct VolumesOptions {
     pub targets: Vec<String>,
     /// Nothing can be written.
     pub read_only: bool,
-    /// Others than the user who mounts may use it, as the files' permissions say: those of its owner only.
+    /// Users other than the one who mounts may use it, according to the permissions of the files: only the owner has
+    /// access.
     pub allow_other: bool,
 }
 
@@ -37,7 +38,7 @@ pub struct VolumesMount {
 }
 
 impl VolumesMount {
-    /// Mounts on a directory. `complain` is told what went wrong that nobody else is told in full.
+    /// Mounts on a directory. `complain` gets the errors that no one else gets in full.
     ///
     /// # Errors
     /// When there is no such directory, or the system refuses.
@@ -68,7 +69,7 @@ impl VolumesMount {
             ended.1.notify_all();
         });
         if let Err(error) = begun {
-            // Nobody would answer those who look at it.
+            // Accesses to it would not be answered.
             let _ = unmount_at(&dir, true);
             return Err(failed(error));
         }
@@ -85,10 +86,10 @@ impl VolumesMount {
         *self.over.0.lock()
     }
 
-    /// Unmounts it. What was written is durable only when [`VolumesMount::wait`] returns.
+    /// Unmounts it. Written data is durable only when [`VolumesMount::wait`] returns.
     ///
     /// # Errors
-    /// [`MountError::Busy`] while it is in use, unless forced: then it goes as soon as it is not.
+    /// [`MountError::Busy`] while it is in use. With force, it is removed as soon as it is not.
     pub fn unmount(&self, force: bool) -> Result<(), MountError> {
         if self.is_over() { Ok(()) } else { unmount_at(&self.dir, force) }
     }

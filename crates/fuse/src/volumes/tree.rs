@@ -1,5 +1,5 @@
-//! Volumes and their snapshots as a tree of names: `tank/vm1` and beside it `tank/vm1@monday`, in directories named like
-//! the filesystems they are in.
+//! Volumes and their snapshots as a tree of names: `tank/vm1` and beside it `tank/vm1@monday`, in directories with
+//! the names of the filesystems.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
@@ -11,9 +11,9 @@ use snowmelt_volume::{Volume, VolumeError};
 /// The kernel's number for the root (`FUSE_ROOT_ID`).
 pub(super) const ROOT: u64 = 1;
 
-/// What a name leads to.
+/// The object of a name.
 pub(super) enum Node {
-    /// A filesystem, or what is above all names.
+    /// A filesystem, or the root above all names.
     Directory,
     /// A volume, or a snapshot of one.
     Volume(Arc<Volume>),
@@ -22,7 +22,7 @@ pub(super) enum Node {
 /// Which volumes to show.
 pub(super) struct Tree {
     datasets: Arc<Datasets>,
-    /// Names of datasets and snapshots; what is below them is shown too.
+    /// Names of datasets and snapshots. Their descendants are shown too.
     targets: Vec<String>,
     read_only: bool,
     numbers: Mutex<Numbers>,
@@ -38,7 +38,7 @@ struct Numbers {
     last: u64,
 }
 
-/// What stays the same when a volume or a snapshot of it is renamed.
+/// An identity that does not change when a volume or its snapshot is renamed.
 type VolumeId = (DatasetId, Option<SnapshotId>);
 
 fn no_such(name: &str) -> VolumeError {
@@ -63,7 +63,7 @@ impl Tree {
         self.numbers.lock().names.get(&ino).map(|(name, _)| name.clone())
     }
 
-    /// The number of a name, which the kernel is told once more.
+    /// The number of a name, for one more reference by the kernel.
     pub(super) fn remember(&self, name: &str) -> u64 {
         let mut numbers = self.numbers.lock();
         let numbers = &mut *numbers;
@@ -107,7 +107,7 @@ impl Tree {
         self.targets.iter().any(below)
     }
 
-    /// What a name leads to.
+    /// The object of a name.
     ///
     /// # Errors
     /// [`DatasetError::NotFound`]; when it cannot be opened.
@@ -127,7 +127,8 @@ impl Tree {
         }
     }
 
-    /// A volume, shared by all who have it open. It may get another name meanwhile, and its name may be given to another one.
+    /// A volume, shared by all who have it open. In the meantime it can be renamed, and another volume can get its
+    /// name.
     fn volume(&self, name: &str, id: VolumeId) -> Result<Arc<Volume>, VolumeError> {
         let mut open = self.open.lock();
         if let Some(volume) = open.get(&id).and_then(Weak::upgrade) {

@@ -1,4 +1,4 @@
-//! What a request consists of after its header: words in the machine's order, and names that end with a zero.
+//! The arguments of a request after its header: words in the machine's byte order, and names that end with a zero.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -66,7 +66,7 @@ mod fattr {
     pub(super) const CTIME: u32 = 1 << 10;
 }
 
-/// Has `filesystem` answer a request, as it was read from `device`. What cannot be understood is refused.
+/// Lets `filesystem` answer a request that was read from `device`. Unknown or invalid requests are refused.
 pub(crate) fn dispatch(filesystem: &dyn Filesystem, device: &Arc<File>, request: &[u8]) {
     let Some((header, args)) = Args::of(request) else { return };
     let call = Call { filesystem, device, header };

@@ -1,8 +1,8 @@
 //! The kernel's requests and how they are answered: the protocol of `/dev/fuse`, `include/uapi/linux/fuse.h`.
 //!
-//! The library `fuser` reads requests in a loop of its own, with threads and a buffer of 16 MiB for each of them in each mount.
-//! Here mounting (`attach`) and reading (`server`) are ours, so that all mounts of a process share a few threads; of
-//! `fuser` there remain its types. [`Filesystem`] and the replies are named as there.
+//! The library `fuser` reads requests in its own loop. Each mount has its own threads, each with a buffer of 16 MiB.
+//! Here, mounting (`attach`) and reading (`server`) are implemented differently, so that all mounts of a process
+//! share a few threads. Only the types of `fuser` are used. [`Filesystem`] and the replies have the names of `fuser`.
 
 mod args;
 mod dispatch;
@@ -20,7 +20,7 @@ pub(crate) use reply::{
     ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
 };
 
-/// Who asks.
+/// The caller.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request {
     pub(crate) uid: u32,
@@ -53,7 +53,8 @@ macro_rules! refuse {
     };
 }
 
-/// What answers requests. What is not defined is not supported. Called from several threads at once.
+/// The handler of requests. A method without an own definition answers "not supported". Several threads call it at
+/// the same time.
 #[allow(unused_variables)]
 pub(crate) trait Filesystem: Send + Sync {
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {

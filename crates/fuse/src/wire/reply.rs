@@ -1,4 +1,4 @@
-//! Answers. Each is one write; one that is dropped without being given is `EIO`, so that nobody waits for ever.
+//! Replies. Each is one write. A reply that is dropped without an answer is `EIO`, so that nobody waits for ever.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -27,7 +27,7 @@ impl Reply {
         Self { device: Some(device.clone()), unique }
     }
 
-    /// The process that asked may have been killed, so that nobody wants the answer: that is not our concern.
+    /// If the requesting process was killed, nobody needs the answer. This is not an error.
     fn send(&mut self, error: i32, body: &[u8]) {
         let Some(device) = self.device.take() else { return };
         let mut header = [0; HEADER];
@@ -301,7 +301,7 @@ impl ReplyDirectory {
         Self(Entries::new(reply, max))
     }
 
-    /// Adds an entry, and where to go on after it. Says when there is no room for it.
+    /// Adds an entry, and the offset of the next one. Reports when the buffer is full.
     pub(crate) fn add(&mut self, ino: INodeNo, next: u64, kind: FileType, name: &OsStr) -> bool {
         let full = self.0.is_full(name, 0);
         if !full {
@@ -319,7 +319,7 @@ impl ReplyDirectory {
     }
 }
 
-/// A part of a directory, with the attributes of what is in it.
+/// A part of a directory, with the attributes of its entries.
 #[derive(Debug)]
 pub(crate) struct ReplyDirectoryPlus(Entries);
 
@@ -331,8 +331,8 @@ impl ReplyDirectoryPlus {
         Self(Entries::new(reply, max))
     }
 
-    /// Adds an entry, and where to go on after it. Says when there is no room for it. `node` is 0 for what is not to be
-    /// remembered.
+    /// Adds an entry, and the offset of the next one. Reports when the buffer is full. `node` is 0 for an entry that
+    /// the kernel must not remember.
     pub(crate) fn add(
         &mut self,
         node: INodeNo,

@@ -9,7 +9,7 @@ use super::{IoFacts, MemberFacts, PoolFacts, ResilverFacts, ScanFacts};
 use crate::error::{CliError, Result};
 use crate::pools::Session;
 
-/// A store that has not answered for so long is told about.
+/// A store is reported if it has not answered for this long.
 const TOLD_AFTER: Duration = Duration::from_secs(10);
 
 /// The facts of an open pool.
@@ -34,7 +34,7 @@ pub fn of(session: &Session) -> Result<PoolFacts> {
     let members = members(session);
     let resilver = mirror.map(|mirror| mirror.resilver_status()).filter(|status| status.started > 0);
     let lost = report.passed_over.iter().map(|(txg, why)| format!("txg {txg} could not be read: {why}"));
-    let missing = report.missing.iter().map(|segment| format!("segment {segment} is missing or cut short"));
+    let missing = report.missing.iter().map(|segment| format!("segment {segment} is missing or incomplete"));
     Ok(PoolFacts {
         name: session.name().to_owned(),
         guid: pool.guid(),

@@ -14,7 +14,7 @@ pub struct MemberFacts {
     pub state: String,
     /// The reason of the state.
     pub why: Option<String>,
-    /// Whether it is being given what it lacks, or waits for that.
+    /// Whether it is being resilvered, or waits for a resilver.
     pub is_resilvering: bool,
     /// The guid of the member whose place it takes.
     pub replaces: Option<u64>,

@@ -29,13 +29,13 @@ pub struct PoolFacts {
     pub guid: u64,
     /// Where it is.
     pub vdev: String,
-    /// Bytes of the store, or what it holds and what its host has free.
+    /// Size of the store in bytes, or its used bytes plus the free bytes of its host.
     pub size: u64,
     /// Bytes in use.
     pub allocated: u64,
     /// Bytes free.
     pub free: u64,
-    /// Hundredths of what is free that lie between what is in use.
+    /// Percentage of the free space that is between used space (fragmentation).
     #[serde(default)]
     pub fragmentation: u64,
     /// It is open for reading only.
@@ -46,7 +46,7 @@ pub struct PoolFacts {
     pub comment: Option<String>,
     /// Hundredths of the data.
     pub parity: u8,
-    /// Whether the medium below is told at once of what is free, if somebody said so.
+    /// Whether free space is reported at once to the medium below, if this was set.
     #[serde(default)]
     pub autotrim: Option<bool>,
     /// What was read and written.
@@ -61,7 +61,7 @@ pub struct PoolFacts {
     /// Of an encrypted pool.
     #[serde(default)]
     pub encryption: Option<EncryptionFacts>,
-    /// What was wrong when it was opened.
+    /// The errors when it was opened.
     pub faults: Vec<String>,
     /// The last scrub.
     pub scan: Option<ScanFacts>,
@@ -75,16 +75,16 @@ pub struct PoolFacts {
     pub members: Vec<MemberFacts>,
     /// The last resilver of the mirror, if there was one.
     pub resilver: Option<ResilverFacts>,
-    /// What its owner asked of the object store since it opened the pool; `None` for pools elsewhere.
+    /// The requests of its owner to the object store since it opened the pool. `None` for pools elsewhere.
     #[serde(default)]
     pub requests: Option<Box<RequestFacts>>,
-    /// What of a pool in an object store is kept on this machine.
+    /// The cache of a pool in an object store on this machine.
     #[serde(default)]
     pub cache: Option<Box<CacheFacts>>,
-    /// Seconds that a member of a mirror may take to answer, if somebody said so.
+    /// Time limit for an answer of a mirror's member in seconds, if it was set.
     #[serde(default)]
     pub deadman: Option<u64>,
-    /// What it waits for, if that is long.
+    /// What it is waiting for, if this takes long.
     #[serde(default)]
     pub unanswered: Option<String>,
     /// It is not where it was: only name, guid and place are known.
@@ -93,7 +93,7 @@ pub struct PoolFacts {
 }
 
 impl PoolFacts {
-    /// What is known of a pool that is not where it was.
+    /// What is known about a pool that is missing.
     pub fn of_missing(pin: &Pin) -> Self {
         Self {
             name: pin.name.clone(),

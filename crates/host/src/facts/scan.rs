@@ -35,7 +35,7 @@ pub enum ScanState {
     Scanning,
     /// It was paused.
     Paused,
-    /// It has come to its end.
+    /// It is complete.
     Finished,
     /// It was cancelled.
     Canceled,

@@ -62,7 +62,7 @@ pub struct EncryptionFacts {
     pub suite: String,
     /// Where the key is.
     pub location: String,
-    /// What the key is: raw, hex or a passphrase.
+    /// The format of the key: raw, hex or passphrase.
     pub format: String,
 }
 

@@ -16,7 +16,7 @@ const BOOKMARKS: u8 = bit(Types::BOOKMARK);
 /// The rows of a pool of which `mounted` is mounted. Names of other pools are passed over.
 ///
 /// # Errors
-/// When the pool cannot be read. That a name is none is told in the rows.
+/// When the pool cannot be read. The rows have the errors of invalid names.
 pub fn collect(
     catalog: &Catalog,
     mounted: Mounted,
@@ -133,8 +133,8 @@ fn select(catalog: &Catalog, selection: &Selection, chosen: &mut Chosen) -> Resu
     Ok(())
 }
 
-/// A named thing must be of a wanted type; with -r, filesystems and (if snapshots or bookmarks are wanted) volumes
-/// may be named for what is below.
+/// A given object must have a requested type. With -r, filesystems can be given for their descendants, and also
+/// volumes if snapshots or bookmarks are requested.
 fn add_named(
     catalog: &Catalog,
     found: Entity,
@@ -164,7 +164,7 @@ fn add_named(
     }
 }
 
-/// A dataset and, if asked for, what is below it: snapshots and bookmarks are one level below theirs.
+/// A dataset and, if requested, its descendants. Snapshots and bookmarks are one level below their dataset.
 fn add_below(
     catalog: &Catalog,
     top: &Dataset,

@@ -1,7 +1,7 @@
 //! Rows of `list` and `get`: which datasets, which properties, in which order.
 //!
-//! A listing may cover several pools, of which some may be owned by other processes. So a request and its rows can
-//! travel: each owner fills in the rows of its pool, and whoever was asked merges and prints them.
+//! A listing can contain several pools, and some of them can have other owners. So requests and rows can be sent
+//! between processes: each owner returns the rows of its pool, and the process of the command merges and prints them.
 
 mod collect;
 mod order;

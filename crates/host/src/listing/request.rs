@@ -1,4 +1,4 @@
-//! What is asked for, and what comes back.
+//! The request and the result.
 
 use serde::{Deserialize, Serialize};
 use snowmelt_dataset::property::{Source, Types};
@@ -12,7 +12,7 @@ pub struct Selection {
     pub names: Vec<String>,
     /// Types wanted, one bit each as in [`Types`].
     pub types: u8,
-    /// Also what is below.
+    /// With descendants.
     pub recursive: bool,
     /// Levels below; all if none.
     pub depth: Option<usize>,
@@ -23,7 +23,7 @@ pub struct Selection {
 pub enum Columns {
     /// All that apply and have a value.
     All,
-    /// These, checked by whoever asks.
+    /// These columns, which the caller has checked.
     Named(Vec<String>),
 }
 
@@ -51,7 +51,7 @@ pub struct Listing {
     pub received: bool,
 }
 
-/// What a row is sorted by; nothing where it has no such value.
+/// The sort key of a row; `None` if it has no value of this kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SortValue {
     None,
@@ -64,7 +64,7 @@ pub enum SortValue {
 pub struct Cell {
     /// Its name.
     pub property: String,
-    /// Its value, as it is printed.
+    /// Its printed value.
     pub text: String,
     source: (char, String),
     /// The received value, if it was asked for and there is one.

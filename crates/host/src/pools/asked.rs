@@ -1,5 +1,5 @@
-//! Asking places which pool is there. One whose device hangs must not keep who looks for another pool, or finds the same one by
-//! another member of its mirror.
+//! Identifying the pools at several places. A place whose device hangs must not delay the search for another pool, or
+//! for the same pool at another member of its mirror.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
@@ -16,9 +16,9 @@ use snowmelt_store::{Pending, QUIET};
 use super::locate::{KnownPool, known};
 use crate::context::Context;
 
-/// How long a place is waited for that nobody can do without: a disk that has to start turning takes ten seconds or more.
+/// How long to wait for a place that is needed. A disk that has to spin up takes ten seconds or more.
 const WAIT_MAX: Duration = Duration::from_secs(30);
-/// How long nobody at a terminal wonders.
+/// Time before a message on a terminal.
 const TELL_AFTER: Duration = Duration::from_secs(5);
 /// How often answers are looked for.
 const STEP: Duration = Duration::from_millis(50);
@@ -28,7 +28,7 @@ const STEP: Duration = Duration::from_millis(50);
 pub struct Asked {
     silent: Arc<Mutex<BTreeMap<PathBuf, Silent>>>,
     cancelled: Arc<AtomicBool>,
-    /// Where it is told who does not answer, and whether that is a terminal.
+    /// The output for messages about places that do not answer, and whether it is a terminal.
     err: Arc<Mutex<Option<File>>>,
     is_terminal: bool,
 }
@@ -57,12 +57,13 @@ impl Asked {
         }
     }
 
-    /// From now on nobody is told: the command's standard error is let go of.
+    /// Prints nothing from now on, and releases the command's standard error.
     pub fn tell_nobody(&self) {
         *self.err.lock() = None;
     }
 
-    /// The pool at a place, if there is one; the outer `None` if it does not answer soon. Then it goes on being asked.
+    /// The pool at a place, if there is one. The outer `None` means that there was no answer soon. Then the request
+    /// continues.
     pub fn soon(&self, path: &Path) -> Option<Option<KnownPool>> {
         if let Some(silent) = self.silent.lock().get(path) {
             silent.answer.within(Duration::ZERO)?;
@@ -78,7 +79,7 @@ impl Asked {
         found
     }
 
-    /// The pools at places that did not answer soon, as far as they answer now; those that come after one that `is_enough` are not
+    /// The pools at places that did not answer soon, but answer now. The places after one that `is_enough` are not
     /// waited for.
     pub fn late(&self, mut paths: Vec<PathBuf>, is_enough: impl Fn(&KnownPool) -> bool) -> Vec<KnownPool> {
         let mut pools = Vec::new();
@@ -108,7 +109,7 @@ impl Asked {
         None
     }
 
-    /// Whether there is any sense in waiting for a place; what has come from it goes to `pools`.
+    /// Whether waiting for a place makes sense. Its answer, if there is one, is added to `pools`.
     fn is_awaited(&self, path: &Path, pools: &mut Vec<KnownPool>) -> bool {
         let mut all = self.silent.lock();
         let Some(silent) = all.get_mut(path) else { return false };
@@ -129,7 +130,7 @@ impl Asked {
         if is_over && !std::mem::replace(&mut silent.is_told_for_good, true) {
             let secs = WAIT_MAX.as_secs();
             self.tell(&format!(
-                "no answer from {} for {secs} s: which pool is there is not known",
+                "no answer from {} for {secs} s: the pool there cannot be identified",
                 path.display()
             ));
         }

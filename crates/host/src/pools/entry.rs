@@ -1,5 +1,5 @@
-//! A line of the list of pools that says more than a path. That of a pool in an object store has words separated by tabs,
-//! so that looking for a pool by name asks no store:
+//! A line of the list of pools that has more than a path. The line of a pool in an object store has words separated
+//! by tabs. So a search for a pool by name makes no request to a store:
 //!
 //! `s3://bucket/prefix <tab> name=tank <tab> guid=1234 [<tab> readonly=on] [<tab> cache=/dir <tab> cachesize=1234]`
 //!
@@ -15,7 +15,7 @@ use snowmelt_store::{CACHE_BYTES, CacheLocation, Location, ObjectLocation, PoolL
 
 use super::KnownPool;
 
-/// What a line of a path begins with whose pool is only read.
+/// The beginning of a line whose pool is imported read-only.
 const READ_ONLY: &str = "readonly=on\t";
 
 /// The line for a path of a pool that is in no object store.
@@ -44,7 +44,7 @@ pub fn line(location: &Location, label: &PoolLabel) -> PathBuf {
     line.into()
 }
 
-/// The pool that a line is of; `None` if it is a path, or an address and nothing else.
+/// The pool of a line; `None` if the line has only a path or an address.
 pub fn parse(line: &Path) -> Option<KnownPool> {
     let mut words = line.to_str().filter(|_| is_url(line))?.split('\t');
     let url = PathBuf::from(words.next()?);

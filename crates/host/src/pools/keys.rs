@@ -1,9 +1,10 @@
 //! The keys of encrypted pools (docs/format/encryption-at-rest.md): where they come from, and getting them.
 //!
-//! The pool's key record says it in the words of whoever made the pool: `prompt`, `file:///path` or `command`. Which command that is
-//! only this machine knows: a store that one does not own must not be able to have anything run. What this machine was told
-//! (`<config>/keys/<guid>`) comes before what the record says, and is followed by what it will be told when a change of the key is through
-//! (`<guid>.next`): whenever that is cut off, one of these opens the pool.
+//! The pool's key record has the place of the key, as the creator of the pool gave it: `prompt`, `file:///path` or
+//! `command`. The command itself is only known on this machine, so that a store of somebody else cannot run anything.
+//! The place that was set on this machine (`<config>/keys/<guid>`) comes before the place in the record. After it
+//! comes the place that will be set when a change of the key is complete (`<guid>.next`). If the change is
+//! interrupted, one of them opens the pool.
 
 use std::fs;
 use std::io::Write;
@@ -54,18 +55,18 @@ impl KeySource {
             }
             Self::Prompt => match Terminal::of(context) {
                 Some(terminal) => terminal.ask(context, question),
-                None => Err(CliError::Failed("the key is to be typed, and there is no terminal".to_owned())),
+                None => Err(CliError::Failed("the key must be typed, and there is no terminal".to_owned())),
             },
         }
     }
 }
 
-/// Opens a key's file, whose name may be a stranger's: nothing but a regular file, as opening others does something (watchdogs) or takes for ever
-/// (fifos).
+/// Opens the file of a key, whose name can come from a stranger. It must be a regular file: opening others has
+/// effects (watchdogs) or blocks for ever (fifos).
 fn key_file(path: &Path) -> std::io::Result<fs::File> {
     let regular = |metadata: fs::Metadata| match metadata.is_file() {
         true => Ok(()),
-        false => Err(std::io::Error::other("it is no regular file")),
+        false => Err(std::io::Error::other("it is not a regular file")),
     };
     regular(fs::metadata(path)?)?;
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -88,7 +89,7 @@ impl Told {
         Self { next: now.with_extension("next"), now }
     }
 
-    /// The key comes from there; `None` if what the pool itself says is right.
+    /// Where the key comes from; `None` for the place that the pool has.
     ///
     /// # Errors
     /// When that cannot be written.
@@ -111,8 +112,8 @@ impl Told {
         }
     }
 
-    /// This one opens the pool. If that was to be so when a change of the key is through, then it is so now; what was so before is kept, as
-    /// the change may be under way still.
+    /// Records that this source opens the pool. If it was prepared for a change of the key, it is now the source that
+    /// is set. The previous source is kept, because the change may still be in progress.
     fn settle(&self, source: &KeySource) {
         let is = |path: &Path| read(path).is_ok_and(|told| told.as_ref() == Some(source));
         if !is(&self.now) && is(&self.next) {
@@ -123,7 +124,7 @@ impl Told {
         }
     }
 
-    /// What was told, the likelier first.
+    /// The stored sources, the likelier first.
     fn sources(&self) -> Result<Vec<KeySource>> {
         Ok([read(&self.now)?, read(&self.next)?].into_iter().flatten().collect())
     }
@@ -131,7 +132,7 @@ impl Told {
 
 fn read(path: &Path) -> Result<Option<KeySource>> {
     let attempt = || format!("cannot read {}", path.display());
-    let no_word = || CliError::Failed(format!("{} does not say where a key is: remove it", path.display()));
+    let no_word = || CliError::Failed(format!("{} has no valid place of a key: remove it", path.display()));
     let text = match fs::metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(CliError::failed(attempt(), &error)),
@@ -179,7 +180,7 @@ pub fn record(store: &dyn Store, location: &Location) -> Result<Option<KeyRecord
 /// The key that a record holds.
 ///
 /// # Errors
-/// When it is not to be had, or the wrong one.
+/// When it cannot be read, or is the wrong one.
 pub fn of_record(context: &Context, record: &KeyRecord, location: &Location, stdin: Stdin) -> Result<Keys> {
     if let Some(keys) = context.keys.opened(record) {
         return Ok(keys);
@@ -201,24 +202,24 @@ pub fn of_record(context: &Context, record: &KeyRecord, location: &Location, std
         }
     }
     let why = first.unwrap_or_else(|| match record.location() {
-        "command" => "its key comes from a command that this machine was not told".to_owned(),
-        other => format!("its key is at a place that means nothing here: {other:?}"),
+        "command" => "the command that prints its key is not known on this machine".to_owned(),
+        other => format!("the place of its key is not valid here: {other:?}"),
     });
     Err(CliError::Failed(format!(
-        "cannot open the pool at {}: it is encrypted, and {why}\n'snowmelt pool import --key-file FILE {name}' (or \
-         --key-command, or --key-prompt) tells this machine where its key is",
+        "cannot open the pool at {}: it is encrypted, and {why}\nuse 'snowmelt pool import --key-file FILE {name}' \
+         (or --key-command, or --key-prompt) to set the source of its key",
         location.path().display()
     )))
 }
 
-/// Where the key may be: only where the command was told, or everywhere else, the likeliest first.
+/// The places where the key can be, the likeliest first. If the command line has one, only this one.
 fn sources(context: &Context, record: &KeyRecord) -> Result<Vec<KeySource>> {
     if let Some(source) = context.keys.source(record.guid()) {
         return Ok(vec![source]);
     }
     let mut sources = Told::of(context, record.guid()).sources()?;
     match KeySource::parse(record.location()) {
-        // Whoever can write to the store could have put it there.
+        // Anyone who can write to the store could have put it there.
         Some(KeySource::Command(_)) | None => {}
         Some(source) => sources.push(source),
     }
@@ -255,9 +256,9 @@ fn open(
                 let _ = writeln!(&context.err, "Key load error: {error}.");
             }
             Err(KeyError::Incorrect) => {
-                return Err(format!("what {} gives is not its key: incorrect key", named(source)));
+                return Err(format!("incorrect key from {}", named(source)));
             }
-            Err(error) => return Err(format!("what {} gives is no key: {error}", named(source))),
+            Err(error) => return Err(format!("invalid key from {}: {error}", named(source))),
         }
     }
 }
@@ -265,7 +266,7 @@ fn open(
 fn named(source: &KeySource) -> String {
     match source {
         KeySource::Prompt => "the prompt".to_owned(),
-        // The path may be what a stranger wrote into the store.
+        // The path can come from a stranger who wrote it to the store.
         KeySource::File(path) => format!("{path:?}"),
         KeySource::Command(command) => format!("the command '{command}'"),
     }
@@ -280,11 +281,11 @@ pub struct UserKey {
 }
 
 impl UserKey {
-    /// Reads it, from whoever sits at the terminal twice. Without a format it is what it looks like: 32 bytes or 64 hexadecimal digits in a
-    /// file are a key, all else a passphrase.
+    /// Reads a new key; on a terminal it is asked for twice. Without a format, 32 bytes or 64 hexadecimal digits in a
+    /// file are a key, and everything else is a passphrase.
     ///
     /// # Errors
-    /// When it is not to be had, or not of its form.
+    /// When it cannot be read, or does not have its format.
     pub fn read(context: &Context, source: KeySource, format: Option<KeyFormat>, pool: &str) -> Result<Self> {
         let what = match format {
             Some(KeyFormat::Hex) => "hex key",
@@ -305,7 +306,7 @@ impl UserKey {
             (None, KeySource::File(_), Some(format)) => format,
             (None, KeySource::File(path), None) => {
                 return Err(CliError::Failed(format!(
-                    "{} is no key: it should have 32 bytes or 64 hexadecimal digits (for a passphrase, give \
+                    "{} is not a key: it must have 32 bytes or 64 hexadecimal digits (for a passphrase, give \
                      --key-format passphrase)",
                     path.display()
                 )));
@@ -334,7 +335,7 @@ impl UserKey {
         Keys::new(guid, suite, &self.wrap())
     }
 
-    /// What this machine has to be told of it, as the pool itself does not say it.
+    /// The part that must be stored on this machine, because the pool does not have it.
     pub fn own(&self) -> Option<&KeySource> {
         Some(&self.source).filter(|source| matches!(source, KeySource::Command(_)))
     }

@@ -112,7 +112,7 @@ impl Places {
             || self.named.iter().any(|named| named == path || Some(named.as_path()) == parent)
     }
 
-    /// Tells nobody any more which places do not answer.
+    /// Stops the messages about places that do not answer.
     pub fn tell_nobody(&self) {
         self.asked.tell_nobody();
     }
@@ -163,7 +163,7 @@ impl Places {
         self.candidates(&slow).for_each(&mut ask);
         self.late(slow).into_iter().for_each(ask);
         if !silent.is_empty() {
-            // Nobody waits for a member of a mirror that was found by another.
+            // If a mirror was found at one member, its other members are not waited for.
             let members: BTreeSet<PathBuf> =
                 pools.iter().flat_map(|pool| mirror_paths(&pool.location)).collect();
             silent.retain(|path| !members.contains(path));
@@ -185,7 +185,8 @@ impl Places {
         named.chain(usual).chain(listed)
     }
 
-    /// What is directly in a directory, in order; nothing if it cannot be read. One that does not answer soon goes to `slow`.
+    /// The entries of a directory, in order; nothing if it cannot be read. A directory that does not answer soon is
+    /// added to `slow`.
     fn below(&self, directory: &Path, slow: &Slow) -> Vec<PathBuf> {
         let (directory, list) = (directory.to_owned(), self.list);
         let listed = Pending::ask(move || list(&directory));
@@ -196,7 +197,7 @@ impl Places {
         found.flatten().unwrap_or_default()
     }
 
-    /// What is in the directories that did not answer soon, as far as they answer now.
+    /// The entries of the directories that did not answer soon, if they answer now.
     fn late(&self, slow: Slow) -> Vec<PathBuf> {
         let listed = slow.into_inner();
         listed.iter().filter_map(|listed| self.asked.wait(listed).flatten()).flatten().collect()

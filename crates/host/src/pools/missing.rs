@@ -1,4 +1,5 @@
-//! Pools that were here when they were last open, and are not found now: their disk is not connected, or somebody removed them.
+//! Missing pools: they were here when they were last open, and are not found now. Their disk is not connected, or
+//! they were removed.
 
 use std::path::Path;
 
@@ -8,8 +9,8 @@ use super::pins::{Pin, Pins};
 use crate::context::Context;
 use crate::error::Result;
 
-/// The known pools that are in none of the places where pools are looked for, although they were in one of them. `found` are
-/// those that are.
+/// The known pools that were in one of the searched places, and are in none of them now. `found` are the pools that
+/// were found.
 ///
 /// # Errors
 /// When the list of known pools cannot be read.

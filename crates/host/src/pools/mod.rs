@@ -1,4 +1,4 @@
-//! Where pools are, and who may work on one: the process that owns it, which also works for the others.
+//! The places of pools, and the process that owns a pool. It executes the commands of all other processes.
 
 mod asked;
 pub mod entry;

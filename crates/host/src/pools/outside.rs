@@ -1,4 +1,4 @@
-//! What is outside of a pool, as the pool remembers it (docs/format/pool.md, "External blocks").
+//! Files outside of a pool that the pool refers to (docs/format/pool.md, "External blocks").
 
 use std::ffi::OsStr;
 use std::io;
@@ -16,7 +16,7 @@ use super::shadow;
 const KIND: &str = "outside";
 const PATH: &str = "outside_path";
 
-/// What a pool refers to.
+/// The file that a pool refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A file that holds a stream.
@@ -50,7 +50,7 @@ pub fn refer_to(pool: &Arc<Pool>, kind: Kind, path: &Path) -> Result<(), PoolErr
     pool.set_property(&hold, PATH, path.as_os_str().as_bytes())
 }
 
-/// What a pool refers to, if it does.
+/// The file that a pool refers to, if there is one.
 ///
 /// # Errors
 /// When the pool cannot be read.
@@ -60,7 +60,7 @@ pub fn of(pool: &Pool) -> Result<Option<(Kind, PathBuf)>, PoolError> {
     Ok(kind.map(|kind| (kind, PathBuf::from(OsStr::from_bytes(&path)))))
 }
 
-/// Gives a pool in the directory `place` what it refers to, if it does.
+/// Attaches the file that a pool in the directory `place` refers to, if there is one.
 ///
 /// # Errors
 /// When the pool cannot be read.
@@ -88,13 +88,12 @@ pub fn refuse(datasets: &Datasets) -> Result<(), PoolError> {
     Ok(())
 }
 
-/// What a pool names that may not name anything.
+/// The file of a pool that must not refer to any.
 struct Refused(PathBuf);
 
 impl Outside for Refused {
     fn read(&self, _: &OutsidePtr, _: &mut [u8], _: bool) -> io::Result<()> {
-        let why =
-            "the pool is not in a directory of this user, so nothing that it names outside of itself is read";
+        let why = "the pool is not in a directory of this user, so files outside of the pool are not read";
         Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
     }
 

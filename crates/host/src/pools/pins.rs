@@ -1,7 +1,8 @@
-//! Which pool was at a place when it was last open: so that another one there is not taken for it.
+//! Pins: the pool that was at a place when it was last open. With them, another pool at this place is detected.
 //!
-//! One line for each place in `known_pools` beside the list of pools: path, guid, whether the pool is encrypted, and its
-//! name, separated by tabs. A place that is not listed is learned when its pool is opened. Docs: `docs/cli.md`, "Known pools".
+//! The file `known_pools`, beside the list of pools, has a line for each place: path, guid, whether the pool is
+//! encrypted, and its name, separated by tabs. A place without a line is recorded when its pool is opened. Docs:
+//! `docs/cli.md`, "Known pools".
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -17,7 +18,7 @@ use crate::error::{CliError, Result};
 
 const HEADER: &str = "Pools that were open here: path, guid, encryption, name. Written by snowmelt.";
 
-/// What is known of the pools at all places.
+/// The pins of all places.
 pub struct Pins {
     list: Registry,
     known: Vec<Pin>,
@@ -87,20 +88,20 @@ impl Pins {
         let unusable = |why: String| {
             let file = list.path().display();
             CliError::Failed(format!(
-                "cannot read the list of known pools {file}: {why}\nrepair it, or remove it if no pool can have been \
-                 replaced: then all pools are learned anew"
+                "cannot read the list of known pools {file}: {why}\nrepair it, or remove it if no pool can have \
+                 been replaced: then all pools are recorded again"
             ))
         };
         let lines = list.read().map_err(|error| unusable(error.to_string()))?;
         let damaged = |line: &PathBuf| {
-            unusable(format!("'{}' is no line of it", visible_name(line.as_os_str().as_bytes())))
+            unusable(format!("'{}' is not a valid line", visible_name(line.as_os_str().as_bytes())))
         };
         let known =
             lines.iter().map(|line| Pin::parse(line).ok_or_else(|| damaged(line))).collect::<Result<_>>()?;
         Ok(Self { list, known })
     }
 
-    /// Refuses a pool without encryption where an encrypted one is known. Nothing of it needs to have been read.
+    /// Refuses a pool without encryption at the place of a known encrypted pool. This needs no read of the pool.
     ///
     /// # Errors
     /// When it is not the pool that is known.
@@ -178,16 +179,16 @@ fn is_known_elsewhere(all: &[Pin], found: &Pin) -> bool {
     all.iter().any(|pin| pin.guid == found.guid && pin.is_encrypted == found.is_encrypted)
 }
 
-/// Shadows and indexes of streams are made anew whenever that is of use.
+/// Shadows and stream indexes can always be made again.
 fn is_made_by_us(name: &str) -> bool {
     shadow::is_name(name) || stream_index::is_name(name)
 }
 
-/// The place of a pool, as it is listed.
+/// The place of a pool, as in the list.
 pub fn place(location: &Location) -> PathBuf {
     match location {
         Location::Object(object) => object.url.clone(),
-        // Whoever asks has opened the pool, so this does not wait.
+        // The caller has opened the pool, so this does not wait.
         other => std::fs::canonicalize(other.path()).unwrap_or_else(|_| other.path().to_owned()),
     }
 }
@@ -195,8 +196,9 @@ pub fn place(location: &Location) -> PathBuf {
 fn refused(place: &Path, known: &Pin, found: &str) -> CliError {
     let place = place.display();
     CliError::Failed(format!(
-        "the pool at {place} is not the one that is known: that was {}, and now there is {found}\nsomebody who can write \
-         there may have replaced it; if that was you, 'snowmelt pool import --accept-new {place}' takes the new one",
+        "the pool at {place} is not the known one: expected {}, found {found}\nsomebody who can write there may \
+         have replaced it; if you replaced it yourself, 'snowmelt pool import --accept-new {place}' accepts the \
+         new one",
         known.words()
     ))
 }
@@ -232,7 +234,8 @@ mod tests {
         known().check(&pin("/p/a", 1, false)).unwrap_err();
         known().check_encryption(Path::new("/p/a"), false).unwrap_err();
         known().check_encryption(Path::new("/p/a"), true).unwrap();
-        // Found before it by its name, as whoever can write to a directory of pools may arrange.
+        // A pool of the same name that is found first. Anyone who can write to a directory of pools can put one
+        // there.
         known().check(&pin("/p/0", 3, false)).unwrap_err();
         known().check(&pin("/elsewhere/0", 3, false)).unwrap();
         known().forget(&["/p/a".into()]);

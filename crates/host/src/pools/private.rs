@@ -9,10 +9,11 @@ use snowmelt_store::{CreateOptions, Location, PoolLabel};
 
 use crate::error::{CliError, Result};
 
-/// Makes a pool in a directory that is not there yet; what is above it is made too, for the user alone.
+/// Creates a pool in a directory that does not exist yet. Missing parents are created too, with access only for the
+/// user.
 ///
 /// # Errors
-/// When it cannot be made; `attempt` says what for.
+/// When it cannot be created. `attempt` is the beginning of the message.
 pub fn create_private(directory: &Path, name: &str, attempt: &str) -> Result<Arc<Datasets>> {
     use std::os::unix::fs::DirBuilderExt;
     let failed = |error: &(dyn std::error::Error + 'static)| CliError::failed(attempt, error);

@@ -1,5 +1,6 @@
-//! The list of pools that are not in the usual place: one path a line, in `$XDG_CONFIG_HOME/snowmelt/pools`
-//! (`/etc/snowmelt/pools` for root). For one in an object store the line says more (see [`entry`]). Blank lines and those that begin with `#` mean nothing.
+//! The list of pools that are not in the usual place: one path in each line of `$XDG_CONFIG_HOME/snowmelt/pools`
+//! (`/etc/snowmelt/pools` for root). The line of a pool in an object store has more (see [`entry`]). Blank lines and
+//! lines that begin with `#` are ignored.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -146,14 +147,14 @@ impl Registry {
     }
 }
 
-/// Makes a directory for configuration, and those above it, for this user alone. That of the whole system can be read by
-/// everybody, as what else is there.
+/// Creates a directory for configuration, and its parents, with access only for this user. The directory of the
+/// system is readable for all users, like the rest of `/etc`.
 pub fn make_config_dir(directory: &Path) -> io::Result<()> {
     let mode = if directory.starts_with("/etc") { 0o755 } else { 0o700 };
     fs::DirBuilder::new().recursive(true).mode(mode).create(directory)
 }
 
-/// A new, empty file that only this user can read, in place of what has its name.
+/// A new, empty file that only this user can read. It replaces an existing file of this name.
 ///
 /// # Errors
 /// When it cannot be made.

@@ -1,10 +1,10 @@
 //! Owning a pool, or having its owner do the work.
 //!
-//! Whoever opens a pool for writing owns it. If its own command takes longer than a moment, or knows that it will (it has
-//! mounted something, or waits for input), it serves the pool's control socket from then on, and ends only when the
-//! commands of others have ended too. Who finds the pool locked waits that
-//! moment and hands its command over. Most commands are over within it, so that they are not kept by those of
-//! others, which may run for hours (docs/format/control.md).
+//! The process that opens a pool for writing is its owner. If the owner's command takes longer than a moment, or will
+//! (it has mounted something, or waits for input), the owner serves the control socket of the pool. From then on it
+//! ends only when the commands of others have ended too. A process that finds the pool locked waits this moment, and
+//! then passes its command to the owner. Most commands end within it, so they do not have to wait for commands of
+//! others, which can run for hours (docs/format/control.md).
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -29,38 +29,40 @@ use crate::context::{Context, Surroundings};
 use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
 
-/// How long a lock may be held by somebody who does not serve: who opens a mirror waits for a member that long, and a moment more.
+/// How long a process may hold the lock without serving. Opening a mirror waits this long for a member, and a moment
+/// more.
 const OWNER_WAIT_MAX: Duration = Duration::from_secs(DEADMAN.as_secs() + 15);
 /// Pause between the first two attempts to own a pool or reach its owner; it doubles up to the longest.
 const OWNER_WAIT_STEP: Duration = Duration::from_millis(1);
 const OWNER_WAIT_STEP_MAX: Duration = Duration::from_millis(10);
-/// How long a command may take before it serves others, unless it [says](Session::serve_now) that it will take long.
+/// Time until a command serves others, unless it [announces](Session::serve_now) that it will take long.
 const SERVE_AFTER: Duration = Duration::from_millis(250);
 /// How soon a command learns that its caller is gone.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
-/// On an object store a txg is committed when it is so old, or so much has been written to it. What is synced, a snapshot and the end
-/// of a receive commit at once, as everywhere.
+/// On an object store, a txg is committed after this time, or after this many bytes. Syncs, snapshots and the end of
+/// a receive commit at once, as in all stores.
 const OBJECT_TXG_INTERVAL: Duration = Duration::from_secs(30);
 const OBJECT_WRITTEN_MAX_BYTES: u64 = 1 << 30;
 
-/// The variable that turns mounting as ZFS does on and off (docs/mount.md); it goes along with a command.
+/// The variable that turns automatic mounting on and off (docs/mount.md). It is passed on with a command.
 pub const AUTOMOUNT_VARIABLE: &str = "SNOWMELT_AUTOMOUNT";
 
 /// An open pool.
 pub struct Session {
     /// Its datasets.
     pub datasets: Arc<Datasets>,
-    /// What of it this process has mounted. As long as there is anything, the process stays and serves others.
+    /// The mounts of this process. While there are any, the process stays and serves others.
     pub mounts: Arc<Mounts>,
     place: PathBuf,
     /// When it was opened.
     pub opened: Instant,
     /// How others are served, if they can be.
     service: Mutex<Option<Arc<ServiceState>>>,
-    /// The owner would end, and waits for the commands of others: what can go on in another process should.
+    /// The owner is about to end, and waits for the commands of others. Work that can continue in another process
+    /// should do so.
     pub closing: AtomicBool,
-    /// This process stays in the background for what is mounted.
+    /// This process stays in the background for the mounts.
     pub hosts: AtomicBool,
 }
 
@@ -77,7 +79,7 @@ struct Service {
     serve: Serve,
 }
 
-/// What the thread that serves and the owner's command share.
+/// The state that the serving thread and the owner's command share.
 struct ServiceState {
     socket: PathBuf,
     phase: Mutex<Phase>,
@@ -86,11 +88,11 @@ struct ServiceState {
 
 /// Where the service is in its life. It changes under its lock, so that it cannot begin once it was ended.
 enum Phase {
-    /// The owner's command may be over before anybody has to wait.
+    /// The owner's command may end before another command has to wait.
     Waiting,
     /// Others are served.
     Serving(Arc<Listener>),
-    /// The owner's command is over, or nobody can call.
+    /// The owner's command has ended, or no one can connect.
     Ended,
 }
 
@@ -111,7 +113,8 @@ impl Session {
         self.datasets.pool_name()
     }
 
-    /// Serves others from now on: this command will take long, or may wait for one of them. When it returns, they can call.
+    /// Serves others from now on, because this command will take long, or may wait for one of them. When this
+    /// returns, they can connect.
     pub fn serve_now(&self) {
         let service = self.service.lock().clone();
         if let Some(service) = service {
@@ -125,12 +128,12 @@ impl Session {
         service.as_ref().is_none_or(|service| !matches!(*service.phase.lock(), Phase::Waiting))
     }
 
-    /// If the pool is a shadow, what somebody who looks into it should know.
+    /// If the pool is a shadow, a warning for the reader of its files.
     pub fn caveat(&self) -> Option<String> {
         let place = shadow::is_name(self.name()).then(|| outside::of(self.datasets.pool()).ok().flatten())?;
         let (_, source) = place?;
         Some(format!(
-            "'{}' is the shadow of {}: what files hold is read there, and fails where that has changed since",
+            "'{}' is the shadow of {}: file data is read there, and reads fail where it has changed",
             self.name(),
             source.display()
         ))
@@ -142,7 +145,7 @@ impl Session {
     }
 }
 
-/// Who serves a mount has nobody to answer to. Standard error is closed by one in the background.
+/// A process that serves a mount has no user to inform. A background process has closed standard error.
 pub fn complain(what: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "snowmelt: {what}");
@@ -191,7 +194,8 @@ impl Owner {
         &self.session
     }
 
-    /// Goes on until nothing is mounted, and then closes the pool. When `cancelled` becomes true everything is unmounted.
+    /// Waits until nothing is mounted, and then closes the pool. When `cancelled` becomes true, everything is
+    /// unmounted.
     ///
     /// # Errors
     /// As [`Owner::close`].
@@ -225,7 +229,7 @@ impl Owner {
         pool.close().map_err(|error| CliError::failed(format!("cannot close '{name}'"), &error))
     }
 
-    /// Serves nobody any more, once the commands of others have ended; returns how they were run, if they were.
+    /// Stops serving when the commands of others have ended. Returns how they were executed, if there were any.
     fn end_service(&mut self) -> Option<Serve> {
         let Service { state, thread, serve } = self.service.take()?;
         self.session.closing.store(true, Ordering::Relaxed);
@@ -241,8 +245,8 @@ impl Owner {
 }
 
 impl ServiceState {
-    /// Listens, unless that was begun before or the owner's command is over. A pool on which nobody can call is still a
-    /// pool.
+    /// Starts to listen, unless this was done before or the owner's command has ended. Without a control socket, the
+    /// pool still works.
     fn begin(&self) {
         let mut phase = self.phase.lock();
         if matches!(*phase, Phase::Waiting) {
@@ -254,8 +258,8 @@ impl ServiceState {
         }
     }
 
-    /// Waits until others are to be served: the owner's command says so, or takes longer than a moment. `None` when it is
-    /// over.
+    /// Waits until others have to be served: at the request of the owner's command, or when it takes longer than a
+    /// moment. `None` when the command has ended.
     fn wait(&self) -> Option<Arc<Listener>> {
         let deadline = Instant::now() + SERVE_AFTER;
         let mut phase = self.phase.lock();
@@ -310,7 +314,8 @@ pub fn acquire(context: &Context, location: &Location, call: &Forward<'_>, serve
         if Instant::now() > deadline {
             let place = location.path().display();
             return Err(CliError::Failed(format!(
-                "the pool at {place} is locked by a process that does not answer: another user's, or one that hangs"
+                "the pool at {place} is locked by a process that does not answer: it belongs to another user, or \
+                 it hangs"
             )));
         }
         std::thread::sleep(pause);
@@ -318,7 +323,8 @@ pub fn acquire(context: &Context, location: &Location, call: &Forward<'_>, serve
     }
 }
 
-/// Opens the pool at `location` for reading, beside whoever owns it; `because` says why not for writing.
+/// Opens the pool at `location` for reading, beside its owner. `because` is the reason why it is not opened for
+/// writing.
 fn follow(context: &Context, location: &Location, because: String) -> Result<Acquired> {
     let store = waiting::open(context, location, Access::ReadOnly)?.map_err(|e| cannot_open(location, &e))?;
     let because = Some(because.into());
@@ -326,10 +332,10 @@ fn follow(context: &Context, location: &Location, because: String) -> Result<Acq
     own(context, store, location, options, Stdin::Data).map(Acquired::Owned)
 }
 
-/// Owns the pool at `location` if nobody else does, without waiting and without serving others.
+/// Becomes the owner of the pool at `location` if it has none, without waiting and without serving others.
 ///
 /// # Errors
-/// `attempt` says what was to be done, for the message.
+/// `attempt` is the beginning of the message.
 pub fn acquire_alone(context: &Context, location: &Location, attempt: &str) -> Result<Owner> {
     acquire_txg(context, location, attempt, Rewind::No)
 }
@@ -349,7 +355,7 @@ pub fn acquire_txg(context: &Context, location: &Location, attempt: &str, rewind
     }
 }
 
-/// The same to look at only, whoever else owns it.
+/// The same for reading only, beside any owner.
 ///
 /// # Errors
 /// As [`acquire_alone`].
@@ -390,7 +396,7 @@ fn own(
     let (pins, place) = (Pins::of(context)?, pins::place(location));
     let record = keys::record(&*store, location)?;
     let is_encrypted = record.is_some();
-    // Before anybody is asked for a key, and before anything is written.
+    // Before a key is asked for, and before anything is written.
     pins.check_encryption(&place, is_encrypted)?;
     if !matches!(location, Location::Object(_))
         && let Ok(label) = snowmelt_store::label(location)
@@ -439,8 +445,8 @@ fn cannot_open(location: &Location, error: &(dyn std::error::Error + 'static)) -
     if let Some(PoolError::NeedsRewind { to, lost, .. }) = error.downcast_ref() {
         let name = snowmelt_store::label(location).map_or_else(|_| path.display().to_string(), |it| it.name);
         return CliError::Failed(format!(
-            "cannot open the pool at {}: {}\ngoing back to txg {to} would lose the last {lost} seconds of changes for \
-             good: 'snowmelt pool import -F {name}' does it, and 'snowmelt pool import -Fn {name}' tells first",
+            "cannot open the pool at {}: {}\na rewind to txg {to} would discard the last {lost} seconds of \
+             changes: 'snowmelt pool import -F {name}' does it, and 'snowmelt pool import -Fn {name}' is a dry run",
             path.display(),
             chain(error)
         ));
@@ -451,7 +457,7 @@ fn cannot_open(location: &Location, error: &(dyn std::error::Error + 'static)) -
             let name =
                 snowmelt_store::label(location).map_or_else(|_| path.display().to_string(), |it| it.name);
             CliError::Failed(format!(
-                "{failed}\n'snowmelt salvage {name}' searches it for what can be brought back"
+                "{failed}\n'snowmelt salvage {name}' searches it for a state that can be recovered"
             ))
         }
         _ => CliError::Failed(failed),
@@ -471,7 +477,7 @@ fn may_only_read(error: &StoreError) -> bool {
 pub struct Forward<'a> {
     /// The words, without the program's name.
     pub args: &'a [OsString],
-    /// Where its output goes, if not to where ours goes.
+    /// Its output, if it is not the output of this process.
     pub stdout: Option<&'a File>,
 }
 
@@ -545,7 +551,7 @@ fn run_request(mut request: Request, session: Arc<Session>, serve: Serve) {
         watcher.thread().unpark();
         let _ = watcher.join();
     }
-    // If the caller is gone there is nobody to tell.
+    // If the caller has disconnected, nobody needs the result.
     let _ = request.reply(exit.code());
 }
 

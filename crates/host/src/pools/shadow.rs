@@ -1,7 +1,8 @@
 //! Shadows of directories and images: small pools that hold everything but the data of files.
 //!
-//! A shadow is a directory `shadow-KEY` below the state, where KEY comes of the path of its source. It is made by the first
-//! sync of a directory (or image) to another machine, and known by name as other pools are, but listed among none. Beside it lie
+//! A shadow is a directory `shadow-KEY` in the state directory, where KEY is computed from the path of its source. It
+//! is created by the first sync of a directory (or image) to another machine. Like other pools it has a name, but it
+//! is not in the list of pools. Beside it are
 //!
 //! - `shadow-KEY.about`: what it is of, and where that went (JSON)
 //! - `shadow-KEY.suspects`: what was not as the shadow says when it was to be sent
@@ -27,7 +28,7 @@ const PREFIX: &str = "shadow-";
 const KEY_LEN: usize = 16;
 /// The dataset, where the source's own name cannot be one.
 const NAMELESS: &str = "data";
-/// Bytes of what is written about a shadow.
+/// Maximum size of the files about a shadow in bytes.
 const ABOUT_MAX: u64 = 1 << 20;
 /// Targets that are remembered.
 const TARGETS_MAX: usize = 256;
@@ -35,7 +36,7 @@ const TARGETS_MAX: usize = 256;
 /// The shadow of a directory or image.
 #[derive(Debug)]
 pub struct Shadow {
-    /// What it is of: absolute, through no links.
+    /// Its source: an absolute path without links.
     pub source: PathBuf,
     /// Name of the pool.
     pub pool: String,
@@ -44,11 +45,11 @@ pub struct Shadow {
     place: PathBuf,
 }
 
-/// What is known of a shadow without opening it. None of it is needed to go on.
+/// What is known about a shadow without opening it. Nothing of this is required.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct About {
-    /// What it is of, as a person reads it.
+    /// Its source, as text for the user.
     pub source: String,
     /// It is of an image or a block device.
     pub is_image: bool,
@@ -69,7 +70,7 @@ pub struct Sent {
     pub seconds: i64,
 }
 
-/// Somebody else takes the source in.
+/// Another process reads the source.
 #[derive(Debug)]
 pub struct Taken {
     /// The process, if it has said so.
@@ -88,7 +89,7 @@ pub fn is_name(pool: &str) -> bool {
     key.is_some_and(|key| key.len() == KEY_LEN && key.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// The name of the shadow of what is at this path.
+/// The name of the shadow of this path.
 pub fn name_of(source: &Path) -> String {
     let hash = blake3::hash(source.as_os_str().as_bytes());
     PREFIX.chars().chain(hash.to_hex().chars().take(KEY_LEN)).collect()
@@ -97,12 +98,12 @@ pub fn name_of(source: &Path) -> String {
 /// Says what to do with a shadow that cannot be opened.
 pub fn damaged(name: &str, why: &str) -> String {
     format!(
-        "{why}\n\
-         if it is damaged, 'snowmelt shadow destroy {name}' removes it; the next sync begins anew, to a new target"
+        "{why}\nif it is damaged, 'snowmelt shadow destroy {name}' removes it; the next sync then sends everything \
+         to a new target"
     )
 }
 
-/// Where it is noted what a shadow at `place` has wrong.
+/// The file with the outdated objects of a shadow at `place`.
 pub fn suspects(place: &Path) -> PathBuf {
     place.with_extension("suspects")
 }
@@ -134,7 +135,7 @@ pub fn names(shadows: &Path) -> io::Result<BTreeSet<String>> {
     Ok(found)
 }
 
-/// Removes what there is of a shadow at `place`, whatever its state.
+/// Removes all files of a shadow at `place`, in any state.
 ///
 /// # Errors
 /// When it is in use, or cannot be removed.
@@ -145,7 +146,7 @@ pub fn remove(place: &Path, attempt: &str) -> Result<()> {
         Err(taken) => return Err(CliError::Failed(format!("{attempt}: {taken}"))),
     };
     if place.exists() {
-        // Who has it mounted is in the way as well. What is no pool any more is nobody's.
+        // A mount of it prevents this too. Files that are no longer a pool belong to nobody.
         match snowmelt_store::open(
             &snowmelt_store::Location::Directory(place.to_owned()),
             snowmelt_store::Access::ReadWrite,
@@ -165,7 +166,7 @@ pub fn remove(place: &Path, attempt: &str) -> Result<()> {
     Ok(())
 }
 
-/// Takes the right to take in the source of the shadow at `place`, unless somebody has it.
+/// Locks the shadow at `place` for reading its source, unless another process has the lock.
 ///
 /// # Errors
 /// When the file for that cannot be made.
@@ -189,7 +190,7 @@ pub fn lock(place: &Path) -> io::Result<Result<Lock, Taken>> {
 
 impl std::fmt::Display for Taken {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str("another sync of it is under way")?;
+        out.write_str("another sync of it is running")?;
         match self.process {
             Some(process) => write!(out, " (process {process})"),
             None => Ok(()),
@@ -198,7 +199,7 @@ impl std::fmt::Display for Taken {
 }
 
 impl About {
-    /// What is known of the shadow at `place`: nothing, where that cannot be read.
+    /// What is known about the shadow at `place`; empty if it cannot be read.
     pub fn load(place: &Path) -> Self {
         let mut text = Vec::new();
         let read = File::open(place.with_extension("about"))
@@ -217,7 +218,7 @@ impl About {
             .and_then(|mut file| file.write_all(&text))
             .and_then(|()| std::fs::rename(&new, path));
         if written.is_err() {
-            // Half of it is of use to nobody.
+            // A part of it is useless.
             let _ = std::fs::remove_file(new);
         }
         written
@@ -228,7 +229,7 @@ impl About {
         self.inode != 0 && (self.device, self.inode) != (now.dev(), now.ino())
     }
 
-    /// Notes that `source` was taken in as it is now.
+    /// Records that the shadow has the current state of `source`.
     pub fn became(&mut self, source: &Path, now: &Metadata) {
         self.source = source.display().to_string();
         self.is_image = !now.is_dir();
@@ -260,21 +261,21 @@ impl Shadow {
         Ok(Self { source, place: shadows.join(&pool), pool, dataset })
     }
 
-    /// Makes the pool, if it is not there. Gives what is known of one that was there.
+    /// Creates the pool if it does not exist. Otherwise returns what is known about it.
     ///
     /// # Errors
-    /// When it cannot be made; `attempt` says what for.
+    /// When it cannot be created. `attempt` is the beginning of the message.
     pub fn make(&self, attempt: &str) -> Result<Option<About>> {
         if self.place.exists() {
             return Ok(None);
         }
         let lost = About::load(&self.place);
         for file in [self.place.with_extension("about"), suspects(&self.place)] {
-            // It is written anew in any case.
+            // It is written again in any case.
             let _ = std::fs::remove_file(file);
         }
         let failed = |error: &(dyn std::error::Error + 'static)| CliError::failed(attempt, error);
-        // Each process has its own: whoever is first with the last step has made it.
+        // Each process has its own. The first one to complete the last step has created it.
         let unfinished = self.place.with_extension(format!("new-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&unfinished);
         let made = self.make_at(&unfinished, attempt).and_then(|()| {
@@ -290,12 +291,12 @@ impl Shadow {
         }
     }
 
-    /// What can be done if there was no room for the shadow, which nobody asked for by name.
+    /// The message if there was no space for the shadow, which the user did not name.
     pub fn told_of_room(&self, error: CliError) -> CliError {
         match error {
             CliError::NoSpace(text) => CliError::NoSpace(format!(
-                "{text}\nnames and hashes of what is in '{}' need room in '{}': make some there, or name another place with \
-                 XDG_STATE_HOME, and sync again",
+                "{text}\nthe names and hashes of '{}' are stored in '{}': free some space there, or choose another \
+                 place with XDG_STATE_HOME, and sync again",
                 self.source.display(),
                 self.place.parent().unwrap_or(&self.place).display()
             )),
@@ -320,7 +321,7 @@ impl Shadow {
     /// Removes the pool again if nothing has been taken into it.
     pub fn remove_if_unused(&self) {
         if !self.place.with_extension("about").exists() {
-            // What cannot be removed is used next time.
+            // If it cannot be removed, it is used the next time.
             let _ = remove(&self.place, "");
         }
     }

@@ -1,9 +1,9 @@
 //! Indexes of stream files: small pools that refer to the blocks in a file instead of holding them.
 //!
-//! An index is a directory `stream-KEY` below the cache, where KEY comes of the file: its device, inode, size, time of
-//! modification, first and last record (which have its checksums). Beside it lies `stream-KEY.file`, which says what file it
-//! is of, is locked by whoever makes the index, and was modified when the index was last used. An index is made
-//! under another name, so that one that is there is whole.
+//! An index is a directory `stream-KEY` in the cache directory. KEY is computed from the file's device, inode, size,
+//! modification time, and first and last record (which have its checksums). Beside it is `stream-KEY.file`. This file
+//! describes the stream file, is locked while the index is made, and has the time of the last use as its modification
+//! time. An index is made under another name, so an existing index is always complete.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -27,7 +27,7 @@ use crate::context::Context;
 use crate::error::{CliError, Result, chain};
 use crate::progress::Progress;
 
-/// An index that nobody used for so long goes.
+/// An index that was not used for this long is removed.
 const UNUSED_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 const PREFIX: &str = "stream-";
@@ -47,7 +47,7 @@ pub struct StreamFile {
     stamp: Stamp,
 }
 
-/// What tells a file from what it was.
+/// Identifies the state of a file.
 #[derive(Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -96,8 +96,8 @@ impl StreamFile {
         Ok(Self { path, pool: format!("{PREFIX}{key}"), len: stamp.len, stamp })
     }
 
-    /// Makes the index in `indexes`, unless it is there, and says that it is used. `attempt` is what stands before the colon of
-    /// a refusal. Gives what is to be told besides.
+    /// Makes the index in `indexes`, unless it exists, and records that it is used. `attempt` is the beginning of
+    /// error messages. Returns a note for the user, if there is one.
     ///
     /// # Errors
     /// When the file holds nothing that can be looked into by itself, is damaged, or the index cannot be written. Then
@@ -105,7 +105,7 @@ impl StreamFile {
     pub fn index(&self, indexes: &Path, context: &Context, attempt: &str) -> Result<Vec<String>> {
         let failed = |error: io::Error| CliError::failed(attempt, &error);
         std::fs::create_dir_all(indexes).map_err(failed)?;
-        // Whoever else wants the same waits, and finds it.
+        // Another process that needs the same index waits, and finds it.
         let mut note = lock_note(&note_path(indexes, &self.pool)).map_err(failed)?;
         let place = indexes.join(&self.pool);
         let mut notes = Vec::new();
@@ -159,7 +159,7 @@ impl StreamFile {
             let at = match reader.next(&mut payload) {
                 Ok(at) => at,
                 Err(error) if dataset.is_none() => {
-                    return refused(format!("it is no dataset, and holds no stream: {}", chain(&error)));
+                    return refused(format!("it is neither a dataset nor a stream: {}", chain(&error)));
                 }
                 Err(error) => return Err(CliError::failed(attempt, &error)),
             };
@@ -178,13 +178,14 @@ impl StreamFile {
             let name = &begin.to_name;
             if begin.features.contains(Features::RESUMING) {
                 return refused(format!(
-                    "it is the rest of an interrupted stream of {name}: without what came before there is nothing to look into"
+                    "it is only the rest of an interrupted stream of {name}: without the beginning, it cannot be \
+                     mounted"
                 ));
             }
             if begin.from_guid != 0 {
                 return refused(format!(
-                    "it is an incremental stream of {name}, which goes on from the snapshot of guid {}: \
-                     receive both into a pool, and mount what comes of it",
+                    "it is an incremental stream of {name}, whose base has the guid {}: receive both into a pool, \
+                     and mount the dataset",
                     begin.from_guid
                 ));
             }
@@ -242,7 +243,7 @@ impl StreamFile {
         let mut notes = std::mem::take(&mut *notes.lock());
         if received.bytes < self.len {
             let more = self.len - received.bytes;
-            notes.push(format!("{more} bytes come after the stream's end, and are not shown"));
+            notes.push(format!("{more} bytes after the end of the stream are ignored"));
         }
         Ok(notes)
     }
@@ -313,7 +314,7 @@ fn write_note(note: &mut File, file: &StreamFile) -> io::Result<()> {
     note.write_all(file.path.as_os_str().as_bytes())
 }
 
-/// Whether the file that a note is about is there as it was.
+/// Whether the stream file of a note still exists unchanged.
 fn is_current(note: &mut File) -> bool {
     let mut bytes = Vec::new();
     if note.take(16 << 10).read_to_end(&mut bytes).is_err() {
@@ -324,8 +325,8 @@ fn is_current(note: &mut File) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| Stamp::of(&metadata).line().as_bytes() == bytes)
 }
 
-/// Removes the indexes of files that are gone or have changed, those that were not used for long, and what interrupted
-/// ones have left. Those in use stay. What cannot be removed is left for the next time.
+/// Removes the indexes of files that no longer exist or have changed, indexes that were not used for long, and the
+/// remains of interrupted ones. Indexes in use are kept. Failures are ignored until the next time.
 fn evict(indexes: &Path, now: SystemTime) {
     let Ok(entries) = std::fs::read_dir(indexes) else { return };
     for entry in entries.flatten() {
@@ -340,7 +341,7 @@ fn evict(indexes: &Path, now: SystemTime) {
 fn evict_one(indexes: &Path, pool: &str, now: SystemTime) -> Option<()> {
     let path = note_path(indexes, pool);
     let mut note = File::open(&path).ok()?;
-    // Somebody is making it.
+    // Another process is making it.
     flock(&note, FlockOperation::NonBlockingLockExclusive).ok()?;
     let _ = std::fs::remove_dir_all(unfinished(indexes, pool));
     let used = note.metadata().and_then(|metadata| metadata.modified()).ok()?;
@@ -350,7 +351,7 @@ fn evict_one(indexes: &Path, pool: &str, now: SystemTime) -> Option<()> {
     }
     let place = indexes.join(pool);
     let store: Option<Box<dyn Store>> = match place.exists() {
-        // Fails if somebody has it mounted.
+        // Fails if it is mounted.
         true => Some(snowmelt_store::open(&Location::Directory(place.clone()), Access::ReadWrite).ok()?),
         false => None,
     };

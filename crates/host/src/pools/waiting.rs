@@ -1,7 +1,7 @@
-//! Waiting for a store that does not answer: not in silence, and no longer than whoever waits wants to.
+//! Waiting for a store that does not answer: with a message, and until the user interrupts.
 //!
-//! A request to an object store is tried again for minutes before it fails, and a disk can hang for as long as it likes. Opening a pool
-//! comes before anything that would notice a signal.
+//! A request to an object store is repeated for minutes before it fails, and a disk can hang without limit. While a
+//! pool is opened, nothing else would react to a signal.
 
 use std::io::Write;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -14,7 +14,7 @@ use crate::error::{CliError, Result};
 
 /// How soon a signal is noticed.
 const STEP: Duration = Duration::from_millis(50);
-/// How long nobody wonders.
+/// Time before a message.
 const TELL_AFTER: Duration = Duration::from_secs(5);
 
 /// As [`snowmelt_store::open`].
@@ -33,7 +33,7 @@ pub fn open(
 /// Has `work` talk to the store at `location`, and waits for it.
 ///
 /// # Errors
-/// When the command is cancelled; then `work` goes on until the process ends.
+/// When the command is cancelled. Then `work` continues until the process ends.
 pub fn for_store<T: Send + 'static>(
     context: &Context,
     location: &Location,
@@ -41,7 +41,7 @@ pub fn for_store<T: Send + 'static>(
 ) -> Result<T> {
     let (done, answer) = mpsc::sync_channel(1);
     let thread = std::thread::Builder::new().name("snowmelt-waiting".to_owned());
-    // Nobody takes the answer of one that was cancelled.
+    // The answer of a cancelled request is not used.
     let thread = thread.spawn(move || drop(done.send(work())));
     thread.map_err(|error| CliError::failed("cannot begin a thread", &error))?;
     let (begun, mut is_told) = (Instant::now(), false);

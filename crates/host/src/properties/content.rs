@@ -9,7 +9,7 @@ use snowmelt_zpl::Filesystem;
 
 use super::{Entity, Reader};
 
-/// What a filesystem's master node says (`module/zfs/zfs_vfsops.c`), in the order of [`NAMES`].
+/// The values in a filesystem's master node (`module/zfs/zfs_vfsops.c`), in the order of [`NAMES`].
 pub type NameRules = [u64; 4];
 
 const NAMES: [&str; 4] = ["version", "utf8only", "normalization", "casesensitivity"];
@@ -108,7 +108,7 @@ impl Reader<'_> {
             "keylocation" if self.catalog.encryption_root(id)? != id => {
                 Some(("none".into(), Source::Default))
             }
-            // What was set; else what a raw receive sets.
+            // The set value, or else the one that a raw receive sets.
             "keylocation" => match self.set_value(entity, name, false)? {
                 Some(_) => return Ok(None),
                 None => Some(("prompt".into(), Source::Local)),

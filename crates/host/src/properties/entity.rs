@@ -1,4 +1,4 @@
-//! A dataset, snapshot or bookmark: what has properties.
+//! An object with properties: a dataset, snapshot or bookmark.
 
 use snowmelt_dataset::property::Types;
 use snowmelt_dataset::{Bookmark, Catalog, Dataset, DatasetError, DatasetId, Found, Kind, Name, Snapshot};
@@ -18,7 +18,7 @@ impl Entity {
     /// Finds it by name.
     ///
     /// # Errors
-    /// When there is none, or the name cannot be one.
+    /// When there is none, or the name is not valid.
     pub fn find(catalog: &Catalog, name: &str) -> Result<Self, DatasetError> {
         Ok(catalog.find(&Name::parse(name)?)?.into())
     }
@@ -58,7 +58,7 @@ impl Entity {
         }
     }
 
-    /// What kind of data it holds or held; unknown of a bookmark.
+    /// The kind of its data; unknown for a bookmark.
     pub fn content_kind(&self) -> Option<Kind> {
         match self {
             Self::Dataset(dataset) => Some(dataset.record.kind),

@@ -1,7 +1,7 @@
 //! The values of properties, with their sources: what `get` and `list` show.
 //!
-//! A value is set on the dataset (`local`), came with a stream (`received`), is inherited, or is the default; or it is a
-//! statistic that is computed here. Sources: zfsprops(7), `zfs_prop_get` in `lib/libzfs/libzfs_dataset.c`.
+//! A value is set on the dataset (`local`), received with a stream (`received`), inherited, or the default. Or it is
+//! a statistic that is computed here. Sources: zfsprops(7), `zfs_prop_get` in `lib/libzfs/libzfs_dataset.c`.
 
 mod content;
 mod entity;
@@ -67,7 +67,7 @@ impl<'a> Reader<'a> {
         Self { mounted, ..self }
     }
 
-    /// A property's value and source; `None` where it does not apply or there is none.
+    /// A property's value and source; `None` if it does not apply or has no value.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -110,7 +110,7 @@ impl<'a> Reader<'a> {
             (_, Value::Number(number)) => number.to_string(),
             (_, Value::Text(text)) => text.clone(),
         };
-        // An empty field would shift the columns of whoever splits lines at tabs.
+        // An empty field would shift the columns for programs that split lines at tabs.
         Ok(Some((if text.is_empty() { "-".to_owned() } else { text }, source)))
     }
 
@@ -282,7 +282,8 @@ fn own_source(kind: PropertyKind) -> Source {
     }
 }
 
-/// Where a filesystem would be mounted: an inherited path goes on with the names below the dataset it was set on.
+/// The place where a filesystem would be mounted. An inherited path is extended by the names below the dataset where
+/// it was set.
 fn mountpoint(name: &str, value: &str, source: &Source) -> String {
     if !value.starts_with('/') {
         return value.to_owned();

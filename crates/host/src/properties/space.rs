@@ -14,7 +14,7 @@ impl Reader<'_> {
         self.space.totals(dataset)
     }
 
-    /// Space of a snapshot. Whoever asks for a second one of the same dataset is likely to list them all.
+    /// Space of a snapshot. After a request for a second one of the same dataset, probably all of them follow.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -33,7 +33,7 @@ impl Reader<'_> {
         spaces.get(&txg).copied().ok_or_else(|| DatasetError::NotFound { name: snapshot.full_name() })
     }
 
-    /// `written@…`: what was written since a snapshot, or the snapshot that a bookmark remembers.
+    /// `written@…`: the space written since a snapshot, or since the snapshot of a bookmark.
     pub(super) fn written_since(&self, entity: &Entity, since: &str) -> Result<Option<u64>, DatasetError> {
         let (dataset, until) = match entity {
             Entity::Dataset(dataset) => (dataset.clone(), None),

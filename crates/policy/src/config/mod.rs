@@ -92,8 +92,8 @@ pub(crate) fn in_words(message: &str) -> String {
     let likeness = |name: &str| strsim::normalized_damerau_levenshtein(key, name);
     let likely = known.iter().copied().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
     match likely.filter(|name| likeness(name) >= LIKENESS_MIN) {
-        Some(name) => format!("there is no key '{key}': perhaps '{name}' is meant"),
-        None => format!("there is no key '{key}', but: {}", known.join(", ")),
+        Some(name) => format!("unknown key '{key}': did you mean '{name}'?"),
+        None => format!("unknown key '{key}'; valid keys: {}", known.join(", ")),
     }
 }
 

@@ -118,7 +118,7 @@ fn sections(file: &str, content: &str, warnings: &mut Vec<String>) -> Result<Vec
         }
         if let Some(rest) = text.strip_prefix('[') {
             let name = rest.split_once(']').map(|(name, _)| name.trim());
-            let name = name.ok_or_else(|| error("a section's name ends with ']'".to_owned()))?;
+            let name = name.ok_or_else(|| error("the name of a section must end with ']'".to_owned()))?;
             found.push((name.to_owned(), line, Table::new()));
             continue;
         }
@@ -143,7 +143,9 @@ fn sections(file: &str, content: &str, warnings: &mut Vec<String>) -> Result<Vec
         settings(Table::from_iter([(key.to_owned(), value.clone())]))
             .map_err(|message| error(format!("[{section}]: {key}: {message}")))?;
         if table.contains_key(key) {
-            warnings.push(format!("{file}:{line}: '{key}' was said before in [{section}], and that counts"));
+            warnings.push(format!(
+                "{file}:{line}: '{key}' was already set in [{section}], and the first value is used"
+            ));
         } else {
             table.insert(key.to_owned(), value);
         }

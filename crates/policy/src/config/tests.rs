@@ -94,7 +94,7 @@ fn errors_name_line_and_what_is_allowed() {
     for (content, parts) in [
         (
             "[dataset.tank]\nhourley = 3\n",
-            vec!["policy.toml:2:", "hourley", "there is no key 'hourley': perhaps 'hourly' is meant"],
+            vec!["policy.toml:2:", "hourley", "unknown key 'hourley': did you mean 'hourly'?"],
         ),
         ("[job.x]\nsource = \"tank\"\n", vec!["policy.toml:1:", "'target' is missing"]),
         ("[dataset.tank]\n\nhourly_min = 60\n", vec!["policy.toml:3:", "60 is not between 0 and 59"]),
@@ -106,11 +106,14 @@ fn errors_name_line_and_what_is_allowed() {
         ("[dataset.tank]\ncron.noon = { at = \"0 12\", keep = 1 }\n", vec![":2:", "minute, hour, day"]),
         ("[dataset.tank]\ncron.daily = { at = \"0 12 * * *\", keep = 1 }\n", vec!["'daily' is a period"]),
         ("[dataset.tank]\ncron.\"a b\" = { at = \"0 12 * * *\", keep = 1 }\n", vec!["letters, digits"]),
-        ("[dataset.\"/tank\"]\n", vec![":1:", "no slash before"]),
-        ("\n[dataset.tank]\nuse_template = \"x\"\n[template.y]\n", vec![":2:", "no template 'x', but: y"]),
+        ("[dataset.\"/tank\"]\n", vec![":1:", "without a slash"]),
+        (
+            "\n[dataset.tank]\nuse_template = \"x\"\n[template.y]\n",
+            vec![":2:", "no template 'x'; there are: y"],
+        ),
         ("[template.a]\nuse_template = \"b\"\n[template.b]\nuse_template = \"a\"\n", vec!["uses itself"]),
         ("[template.a]\nrecursive = true\n", vec!["template 'a': 'recursive' belongs to datasets"]),
-        ("[dataset.a]\n[dataset.b]\npath = \"a\"\n", vec!["two sections are about 'a'"]),
+        ("[dataset.a]\n[dataset.b]\npath = \"a\"\n", vec!["there are two sections for 'a'"]),
         ("timezone = \"Nowhere/Else\"\n", vec![":1:", "Nowhere/Else"]),
         ("[job.x]\nsource = \"a\"\ntarget = \"b\"\nwhen = \"often\"\n", vec![":4:", "\"after_snapshot\""]),
         ("[job.x]\nsource = \"a\"\nwhen = \"daily\"\n", vec!["target"]),
@@ -217,17 +220,17 @@ fn what_sanoid_does_not_know_is_refused() {
     for (content, part) in [
         (
             "[tank]\nhourley = 3\n",
-            "sanoid.conf:2: [tank]: hourley: there is no key 'hourley': perhaps 'hourly' is meant",
+            "sanoid.conf:2: [tank]: hourley: unknown key 'hourley': did you mean 'hourly'?",
         ),
-        ("[tank]\nxyz = 3\n", "sanoid.conf:2: [tank]: xyz: there is no key 'xyz'"),
+        ("[tank]\nxyz = 3\n", "sanoid.conf:2: [tank]: xyz: unknown key 'xyz'"),
         ("[tank]\nuse_template = x\n", "sanoid.conf:1: [tank]: there is no [template_x]"),
         ("[tank]\nautosnap = maybe\n", "'maybe' is neither yes nor no"),
         ("[tank]\nkeep_last = 3\n", "'keep_last' is not a setting of sanoid"),
         ("hourly = 3\n", "before the first [section]"),
-        ("[tank\n", "ends with ']'"),
+        ("[tank\n", "must end with ']'"),
         ("[tank]\nhello\n", "neither [section] nor key = value"),
         ("[tank]\nprune_defer = 101\n", "sanoid.conf:2: [tank]: prune_defer: 101 is not between 0 and 100"),
-        ("[/tank]\nhourly = 1\n", "no name of a dataset"),
+        ("[/tank]\nhourly = 1\n", "not a valid name of a dataset"),
     ] {
         let said = Config::from_sanoid("sanoid.conf", content, None).unwrap_err().to_string();
         assert!(said.contains(part), "{content:?}: {said}");
@@ -254,12 +257,12 @@ fn examples_are_understood() {
 fn for_an_unknown_key_those_there_are_are_told() {
     let told = |text: &str| Config::from_toml("p.toml", text).unwrap_err().to_string();
     let near = told("[dataset.\"tank/a\"]\nhuorly = 3\n");
-    assert_eq!(near, "p.toml:2: there is no key 'huorly': perhaps 'hourly' is meant");
+    assert_eq!(near, "p.toml:2: unknown key 'huorly': did you mean 'hourly'?");
     let far = told("[dataset.\"tank/a\"]\nxyzzy = 3\n");
-    assert!(far.starts_with("p.toml:2: there is no key 'xyzzy', but: path, recursive,"), "{far}");
+    assert!(far.starts_with("p.toml:2: unknown key 'xyzzy'; valid keys: path, recursive,"), "{far}");
     assert!(far.ends_with(", capacity_crit"), "{far}");
     let table = told("[datasets.\"tank/a\"]\nhourly = 3\n");
-    assert_eq!(table, "p.toml:1: there is no key 'datasets': perhaps 'dataset' is meant");
+    assert_eq!(table, "p.toml:1: unknown key 'datasets': did you mean 'dataset'?");
     let table = told("[zzz]\n");
-    assert_eq!(table, "p.toml:1: there is no key 'zzz', but: timezone, template, dataset, job");
+    assert_eq!(table, "p.toml:1: unknown key 'zzz'; valid keys: timezone, template, dataset, job");
 }

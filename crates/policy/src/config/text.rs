@@ -37,7 +37,7 @@ impl TryFrom<String> for ZoneText {
     fn try_from(name: String) -> Result<Self, String> {
         let zone = TimeZone::get(&name);
         zone.map(Self)
-            .map_err(|_| format!("no time zone is called '{name}': names are as Europe/Vienna or UTC"))
+            .map_err(|_| format!("unknown time zone '{name}': use a name such as Europe/Vienna or UTC"))
     }
 }
 
@@ -61,7 +61,9 @@ impl Config {
         let reader = Reader { file, content, templates: parsed.template };
         for (name, template) in &reader.templates {
             if let Some(key) = template.get_ref().section_key() {
-                return Err(reader.error(template, format!("template '{name}': '{key}' belongs to datasets")));
+                return Err(
+                    reader.error(template, format!("template '{name}': '{key}' is only for datasets"))
+                );
             }
             // Unused templates are checked too.
             reader.resolved(template, &format!("template '{name}'"))?;
@@ -91,7 +93,7 @@ impl Config {
         // Parents come first, so that a dataset's own section takes precedence.
         sections.sort_by(|a, b| a.dataset.cmp(&b.dataset));
         if let Some([a, _]) = sections.array_windows().find(|[a, b]| a.dataset == b.dataset) {
-            let message = format!("two sections are about '{}'", a.dataset);
+            let message = format!("there are two sections for '{}'", a.dataset);
             return Err(ConfigError::at(file, content, 0, message));
         }
         let mut jobs = BTreeMap::new();
@@ -111,7 +113,7 @@ impl Config {
                 let Some(said) = said else { continue };
                 let what = format!("{what}: {key}");
                 if let Some(key) = said.section_key() {
-                    return Err(reader.error(&table, format!("{what}: '{key}' belongs to datasets")));
+                    return Err(reader.error(&table, format!("{what}: '{key}' is only for datasets")));
                 }
                 let mut settings = defaults.clone();
                 settings.lay(&reader.laid(said, table.span().start, &what, &mut Vec::new())?);
@@ -153,8 +155,11 @@ impl Reader<'_> {
         for name in said.use_template.iter().flat_map(|names| names.texts()) {
             let Some((name, template)) = self.templates.get_key_value(name) else {
                 let known: Vec<&str> = self.templates.keys().map(String::as_str).collect();
-                let but =
-                    if known.is_empty() { String::new() } else { format!(", but: {}", known.join(", ")) };
+                let but = if known.is_empty() {
+                    String::new()
+                } else {
+                    format!("; there are: {}", known.join(", "))
+                };
                 return Err(error(format!("there is no template '{name}'{but}")));
             };
             if above.contains(&name.as_str()) || above.len() >= DEPTH_MAX {
@@ -197,7 +202,10 @@ pub(super) fn wrong_name(name: &str) -> Option<String> {
         && name.split('/').all(|part| !part.is_empty())
         && !name.contains(['@', '#', '\0', '\n']);
     (!is_fine).then(|| {
-        format!("'{name}' is no name of a dataset: they are as tank/home, with no slash before or after")
+        format!(
+            "'{name}' is not a valid name of a dataset: use a name such as tank/home, without a slash at \
+                 either end"
+        )
     })
 }
 

@@ -68,7 +68,7 @@ impl TryFrom<String> for Pattern {
 
     fn try_from(text: String) -> Result<Self, String> {
         let regex = regex_lite::Regex::new(&text)
-            .map_err(|error| format!("'{text}' is no regular expression: {error}"))?;
+            .map_err(|error| format!("'{text}' is not a valid regular expression: {error}"))?;
         Ok(Self(regex))
     }
 }
@@ -115,7 +115,7 @@ impl TryFrom<String> for Prefix {
         match is_fine {
             true => Ok(Self(text)),
             false => Err(format!(
-                "'{text}' cannot begin a snapshot's name: 1 to 64 letters, digits, '-', '_', '.', ':'"
+                "'{text}' cannot be the prefix of a snapshot name: it needs 1 to 64 letters, digits, '-', '_', '.', ':'"
             )),
         }
     }

@@ -51,7 +51,7 @@ impl Planner<'_> {
                 let fresh: Vec<&Dataset> = fresh.collect();
                 if fresh.len() < datasets.len() {
                     pruning.plan.notes.push(format!(
-                        "job {name}: {} datasets of {place}{} are pruned as their own sections or other jobs say",
+                        "job {name}: {} datasets of {place}{} are pruned by their own sections or by other jobs",
                         datasets.len() - fresh.len(),
                         side.root
                     ));
@@ -136,10 +136,10 @@ impl Pruning<'_> {
                 [] => continue,
             };
             let until = match unknown {
-                Unknown::NotUnderstood(job) => format!("as long as job {job} is not understood"),
+                Unknown::NotUnderstood(job) => format!("while job {job} is not valid"),
                 Unknown::NotSeen(job) => format!("until job {job} has run"),
             };
-            self.plan.notes.push(format!("{what}: nothing is pruned {until}: what both ends have must stay"));
+            self.plan.notes.push(format!("{what}: nothing is pruned {until}: common snapshots must be kept"));
         }
         for ((pool, used, limit), (snapshots, datasets)) in self.deferred {
             self.plan.notes.push(format!(

@@ -46,7 +46,8 @@ impl Planner<'_> {
                 }
                 if let Some(job) = self.copies.bringing(&member.name) {
                     // A snapshot of the target would prevent the next stream.
-                    plan.notes.push(format!("{}: no snapshot of what job {job} brings", member.name));
+                    plan.notes
+                        .push(format!("{}: no snapshot, because it is a target of job {job}", member.name));
                     continue;
                 }
                 let is_leader = member.name == dataset.name;

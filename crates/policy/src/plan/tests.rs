@@ -312,7 +312,7 @@ fn a_mark_is_enough_to_know_the_base() {
     state.jobs.get_mut("off").unwrap().target.datasets = None;
     let plan = planned(&config, &state, at(now));
     assert_eq!(plan.actions, []);
-    assert_eq!(plan.notes, ["tank: nothing is pruned until job off has run: what both ends have must stay"]);
+    assert_eq!(plan.notes, ["tank: nothing is pruned until job off has run: common snapshots must be kept"]);
     state.datasets[0].bookmarks.push(mark(102));
     // A mark is made before a snapshot is sent. It proves the arrival only after a success.
     assert_eq!(going(&config, &state, now), [] as [&str; 0]);
@@ -378,7 +378,7 @@ fn nothing_goes_that_a_target_not_seen_may_need() {
     state.jobs.clear();
     let plan = planned(&config, &state, at(now));
     assert!(!plan.actions.iter().any(|action| matches!(action, Action::Destroy(_))), "{plan:?}");
-    assert!(plan.notes[0].contains("job off is not understood"), "{:?}", plan.notes);
+    assert!(plan.notes[0].contains("while job off is not valid"), "{:?}", plan.notes);
 }
 
 #[test]
@@ -443,7 +443,7 @@ fn no_snapshots_are_taken_of_what_a_job_brings() {
     let taken = taken_names(&plan).concat();
     let taken: Vec<&str> = taken.iter().filter_map(|name| name.split('@').next()).collect();
     assert_eq!(taken, ["tank", "tank/back/own", "tank/home", "tank/home/a"]);
-    assert_eq!(plan.notes[0], "tank/back: no snapshot of what job in brings");
+    assert_eq!(plan.notes[0], "tank/back: no snapshot, because it is a target of job in");
     // If the source was not listed, all datasets may be copies.
     state.jobs.get_mut("in").unwrap().source.datasets = None;
     assert_eq!(taken_names(&planned(&config, &state, now)).concat().len(), 3);

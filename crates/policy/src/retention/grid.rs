@@ -80,7 +80,8 @@ impl Grid {
 }
 
 fn parse_part(text: &str) -> Result<Part, GridError> {
-    let wrong = || format!("'{text}' is no part of a grid: they are as 24x1h or 1x1h(keep=all)");
+    let wrong =
+        || format!("'{text}' is not a valid part of a grid: use parts such as 24x1h or 1x1h(keep=all)");
     let (size, keep) = match text.split_once('(') {
         None => (text, Some(1)),
         Some((size, rest)) => {

@@ -129,7 +129,7 @@ impl Retention {
         match count {
             Some((0, _)) => format!("no {period} snapshots are wanted"),
             Some((count, _)) => format!("{period} {place} of {count}, {age} old"),
-            None => format!("outside of what is kept, {age} old"),
+            None => format!("not in the retention, {age} old"),
         }
     }
 }

@@ -130,12 +130,12 @@ fn delays_move_every_moment() {
 #[test]
 fn what_is_wrong_with_a_cron_expression() {
     for (text, expected) in [
-        ("61 * * * *", "'61 * * * *': '61' is no minute: 0 to 59, with * , - and /"),
-        ("0 24 * * *", "'24' is no hour: 0 to 23"),
-        ("0 0 0 * *", "'0' is no day: 1 to 31"),
-        ("0 0 * 13 *", "'13' is no month: 1 to 12"),
-        ("0 0 * * xyz", "'xyz' is no weekday: 0 to 7"),
-        ("0 0 30 2 *", "never comes"),
+        ("61 * * * *", "'61 * * * *': '61' is not a valid minute: 0 to 59, with * , - and /"),
+        ("0 24 * * *", "'24' is not a valid hour: 0 to 23"),
+        ("0 0 0 * *", "'0' is not a valid day: 1 to 31"),
+        ("0 0 * 13 *", "'13' is not a valid month: 1 to 12"),
+        ("0 0 * * xyz", "'xyz' is not a valid weekday: 0 to 7"),
+        ("0 0 30 2 *", "never occurs"),
         ("0 0 * *", "has 4 fields"),
         ("@never", "'@never': "),
     ] {

@@ -9,7 +9,7 @@ use super::Access;
 use crate::error::{Failure, FailureKind};
 use crate::request::Action;
 
-/// Most of each kind that may be there when a client has made one more. What others have made counts as well.
+/// Maximum number of each kind after a client has created one more. Those that others created count too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Datasets in all that the client can reach.
@@ -55,7 +55,7 @@ impl Limits {
             Action::CreateParents { name } if !access.is_above(name) => {
                 self.check_datasets(access, catalog, access.name(name)?.dataset())
             }
-            // One name goes for the one that comes; those above it may be new.
+            // The new name replaces the old one. Its parents may be new.
             Action::Rename { to, .. } => match access.name(to)?.dataset().rsplit_once('/') {
                 Some((above, _)) => self.check_datasets(access, catalog, above),
                 None => Ok(()),
@@ -64,7 +64,7 @@ impl Limits {
         }
     }
 
-    /// Refuses a stream for `target` where there is no room for one more snapshot, or for so many properties.
+    /// Refuses a stream for `target` if it exceeds the limit of snapshots or properties.
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -121,5 +121,5 @@ fn room(wanted: usize, most: usize, what: &str) -> Result<(), Failure> {
     if wanted <= most {
         return Ok(());
     }
-    Err(Failure::new(FailureKind::NotAllowed, format!("a sync may make no more than {most} {what}")))
+    Err(Failure::new(FailureKind::NotAllowed, format!("a sync can create at most {most} {what}")))
 }

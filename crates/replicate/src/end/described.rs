@@ -1,5 +1,5 @@
-//! Whether a description that another machine gave can be what it says: names are names, all of it is of what was asked for,
-//! and there is not more of it than memory is kept for.
+//! Validation of a description from another machine: names are valid, everything in it belongs to the requested
+//! dataset, and it is not larger than the memory that is reserved for it.
 
 use std::collections::HashSet;
 
@@ -26,7 +26,7 @@ pub(super) struct Collected<'a> {
 }
 
 impl<'a> Collected<'a> {
-    /// Of what was asked for.
+    /// The requested dataset.
     pub(super) fn new(what: &'a Describe) -> Result<Self, Failure> {
         let subtree = Subtree::new(&what.root).map_err(DatasetError::from)?;
         Ok(Self { what, subtree, datasets: Vec::new(), names: HashSet::new(), snapshots: 0 })
@@ -79,10 +79,10 @@ impl<'a> Collected<'a> {
         }
     }
 
-    /// There is more than `limit` of it.
+    /// There are more than `limit`.
     pub(super) fn too_much(&self, limit: &str) -> Failure {
         Failure::other(format!(
-            "the other side describes more than {limit} below '{}', which is more than a sync takes: sync parts of it",
+            "the other side has more than {limit} below '{}', which is too many for one sync: sync parts of it",
             self.what.root
         ))
     }

@@ -22,7 +22,7 @@ use crate::request::{
 
 /// A pool that can be asked. All calls may be made side by side.
 pub trait End: Send + Sync {
-    /// What is there, parents before children; nothing if the dataset is not there.
+    /// The existing datasets, parents before children; empty if the dataset does not exist.
     ///
     /// # Errors
     /// When the pool cannot be asked or read.
@@ -61,15 +61,15 @@ pub trait End: Send + Sync {
     /// When the pool cannot be asked.
     fn apply(&self, actions: &[Action]) -> Result<Vec<Result<(), Failure>>, Failure>;
 
-    /// Takes in the directory or image that is served. Until the end is dropped nobody else can do so.
+    /// Reads the served directory or image into its shadow. Until the end is dropped, no other process can do this.
     ///
     /// # Errors
-    /// When none is served, or it cannot be read. `Busy` when somebody else is at it.
+    /// When none is served, or it cannot be read. `Busy` when another process is reading it.
     fn take_in(&self, _how: &TakeIn) -> Result<TakenIn, Failure> {
         Err(Failure::other("neither a directory nor an image is served"))
     }
 
-    /// Says that what was taken in last has gone to `target`.
+    /// Records that the last state in the shadow was sent to `target`.
     ///
     /// # Errors
     /// When that cannot be noted.
@@ -87,11 +87,11 @@ pub trait Source: Read {
     fn finish(self: Box<Self>) -> Result<(), Failure>;
 }
 
-/// A stream that goes into a pool. Dropped before [`Sink::finish`], the receive is interrupted, and keeps what it has
-/// stored.
+/// A stream to a pool. If it is dropped before [`Sink::finish`], the receive is interrupted, and keeps the data that
+/// it has stored.
 pub trait Sink: Write {
-    /// Says that the stream has ended and waits until what it holds is there; gives what a person should know of that. After
-    /// a write has failed, this tells why.
+    /// Ends the stream, and waits until its content is stored. Returns the notes for the user. After a failed write,
+    /// this returns the reason.
     ///
     /// # Errors
     /// Why it was not received.

@@ -42,7 +42,7 @@ impl Peer {
 
 /// The other side answered something else than it was asked.
 pub(crate) fn confused() -> Failure {
-    Failure::other("the other side gave an answer to another question")
+    Failure::other("the other side answered a different request")
 }
 
 impl End for Peer {
@@ -167,7 +167,7 @@ impl Write for Receiving {
 impl Sink for Receiving {
     fn finish(self: Box<Self>) -> Result<Vec<String>, Failure> {
         let Self { output, call } = *self;
-        // If that cannot be said the result tells why.
+        // If this cannot be sent, the result has the reason.
         let _ = output.finish();
         match call.channel().result()? {
             Answer::Received { notes } => Ok(notes),

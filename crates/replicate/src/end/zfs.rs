@@ -13,7 +13,7 @@ use crate::request::{
     Action, BookmarkInfo, DatasetInfo, Describe, Kind, ReadRequest, ReceiveRequest, SendRequest, SnapshotInfo,
 };
 
-/// What is kept of what a command says on standard error.
+/// Maximum number of bytes that are kept of a command's standard error.
 const SAID_MAX: u64 = 64 * 1024;
 /// Properties that make a description.
 const PROPERTIES: &str =
@@ -21,7 +21,7 @@ const PROPERTIES: &str =
 /// What ssh exits with if it could not connect.
 const SSH_FAILED: i32 = 255;
 
-/// Bytes that a command may print: what a pool of half a million snapshots needs.
+/// Maximum size of a command's output: enough for a pool of half a million snapshots.
 const OUTPUT_MAX: u64 = 256 * 1024 * 1024;
 /// A pool of ZFS.
 pub struct Zfs {
@@ -68,7 +68,7 @@ impl Zfs {
         let status = child.wait().map_err(|error| cannot_run(&error))?;
         match status.code() {
             _ if stdout.len() as u64 > OUTPUT_MAX => Err(Failure::other(format!(
-                "zfs printed more than {} MiB, which is more than a sync takes",
+                "zfs printed more than {} MiB, which is too much for one sync",
                 OUTPUT_MAX >> 20
             ))),
             Some(0) => Ok(String::from_utf8_lossy(&stdout).into_owned()),
@@ -107,7 +107,7 @@ impl Zfs {
             Action::Rename { from, to } => words(&["rename", from, to]),
             Action::CreateParents { name } => words(&["create", "-p", "-o", "canmount=off", name]),
             Action::AbortReceive { name } => words(&["receive", "-A", name]),
-            // It takes down itself what is done to it.
+            // ZFS writes its own history.
             Action::Note { .. } => return Ok(()),
         };
         self.run(&words).map(drop)
@@ -142,11 +142,11 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// What a command prints, up to one byte more than `most`; then it is closed.
+/// The output of a command, up to one byte more than `most`. Then it is closed.
 fn bounded(output: Option<impl Read>, most: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(output) = output {
-        // What could be read counts; whether all of it came, the status says.
+        // The lines that could be read are used. The exit status shows whether they are complete.
         let _ = output.take(most + 1).read_to_end(&mut bytes);
     }
     bytes
@@ -296,8 +296,8 @@ impl End for Zfs {
 
     fn read(&self, request: &ReadRequest) -> Result<RemoteSnapshot, Failure> {
         Err(Failure::other(format!(
-            "'{}' is in a pool of ZFS, of which only streams come\n\
-             sync it to a dataset of snowmelt, and that to a directory or image",
+            "'{}' is in a ZFS pool, which sends only streams\nsync it to a snowmelt dataset, and this dataset to a \
+             directory or image",
             request.snapshot
         )))
     }
@@ -311,7 +311,7 @@ impl End for Zfs {
             let text = self.run(&send_words(request, &["-nP"]))?;
             let last = text.lines().last().and_then(|line| line.split('\t').next_back());
             last.and_then(|size| size.parse().ok())
-                .ok_or_else(|| Failure::other("zfs send -nP did not tell a size"))
+                .ok_or_else(|| Failure::other("zfs send -nP did not print a size"))
         };
         Ok(sends.iter().map(size).collect())
     }
@@ -354,7 +354,7 @@ impl Process {
         let said = child.stderr.take().map(|mut stderr| {
             std::thread::spawn(move || {
                 let mut text = Vec::new();
-                // A command that says more than we keep must not wait for us.
+                // A command with more output than is kept must not wait for a reader.
                 let _ = (&mut stderr).take(SAID_MAX).read_to_end(&mut text);
                 let _ = io::copy(&mut stderr, &mut io::sink());
                 String::from_utf8_lossy(&text).into_owned()

@@ -20,7 +20,7 @@ use crate::wire::Channel;
 /// `DMU_OT_ZVOL` of `include/sys/dmu.h`: the data of a volume.
 const DMU_OT_ZVOL: u8 = 23;
 
-/// Answers queries about `objset` until there are no more.
+/// Answers queries about `objset` until there are no more of them.
 pub(crate) fn answer(
     objset: &Objset,
     since: Option<&Objset>,
@@ -42,7 +42,7 @@ pub(crate) fn answer(
     Ok(Answer::Done)
 }
 
-/// What is asked about.
+/// The snapshot of the queries.
 pub(super) struct Has<'f, 'o> {
     objset: &'o Objset,
     since: Option<&'o Objset>,
@@ -76,7 +76,8 @@ impl<'f, 'o> Has<'f, 'o> {
         Ok(())
     }
 
-    /// The next object of a walk. What cannot be read is left out: who walks finds it.
+    /// The next object of a walk. Objects that cannot be read are left out; the other side finds out when it asks for
+    /// them.
     fn step(&mut self, root: u64, round: u64) -> Result<Option<u64>, Unread> {
         let walk = match &mut self.walk {
             Some((known, known_round, walk)) if (*known, *known_round) == (root, round) => walk,
@@ -109,7 +110,7 @@ fn whole(objset: &Objset, object: u64, len: u32) -> Result<Whole, Unread> {
     };
     let is_file = matches!(dnode.object_type, DMU_OT_PLAIN_FILE_CONTENTS | DMU_OT_ZVOL);
     let most = if is_file { len } else { OBJECT_DATA_MAX };
-    // What of it cannot be read is told when that is asked for.
+    // A read error is reported when the data is requested.
     let data = if most == 0 { None } else { data(objset, object, most.into()).unwrap_or_default() };
     Ok(Whole { dnode: Some(dnode), spill, data })
 }

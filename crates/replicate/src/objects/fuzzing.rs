@@ -7,7 +7,7 @@ use snowmelt_dataset::Objset;
 use super::answer::Has;
 use super::query::{Query, READ_MAX, Whole, decode_numbers, decode_step, read_answer, write_answer};
 
-/// Queries of which one input has no more: each may ask for a MiB.
+/// Maximum number of queries in an input: each can request a MiB.
 const QUERIES_MAX: usize = 64;
 
 /// Takes any bytes for queries of a client about a snapshot and an older one, and answers them.

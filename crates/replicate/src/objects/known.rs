@@ -1,4 +1,4 @@
-//! What is known of a snapshot at the other side, and what was asked for.
+//! What is known about a snapshot at the other side, and the queries that were sent.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -14,7 +14,8 @@ const ANSWERS_MAX: usize = 16 << 20;
 /// An answer.
 pub(super) type Answered = Result<Vec<u8>, Unread>;
 
-/// Objects and answers that have come; those that came first go first where there are too many. What is gone is asked for again.
+/// Objects and answers that have arrived. If there are too many, the oldest are dropped, and requested again when
+/// needed.
 #[derive(Default)]
 pub(super) struct Known {
     objects: HashMap<u64, Arc<Whole>>,
@@ -77,7 +78,8 @@ impl Known {
         whole
     }
 
-    /// Keeps an answer that was asked for ahead of time. What cannot be read is asked for again when it is needed.
+    /// Keeps an answer to a query that was sent ahead of time. If it is an error, the query is sent again when it is
+    /// needed.
     pub(super) fn keep(&mut self, query: Query, answer: Answered) -> io::Result<()> {
         match (query, answer) {
             (Query::Object { object, .. }, Ok(bytes)) => {

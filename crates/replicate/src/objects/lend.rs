@@ -13,9 +13,11 @@ use crate::wire::{Channel, WireError};
 /// Queries passed on without an answer yet.
 const UNDER_WAY: usize = 4096;
 
-/// Answers what the other side of `channel` asks about snapshots that are elsewhere, until it asks no more.
+/// Answers the queries of the other side of `channel` about snapshots that are elsewhere, until there are no more of
+/// them.
 ///
-/// Queries go on as they come, and answers come back in their order: whoever asks may do so ahead of time.
+/// Queries are passed on as they arrive, and answers are returned in the same order, so queries can be sent ahead of
+/// time.
 pub(crate) fn lend(
     channel: &Arc<Channel>,
     new: &RemoteSnapshot,
@@ -46,7 +48,7 @@ pub(crate) fn lend(
         };
         let done = pass_back();
         if done.is_err() {
-            // Nobody waits for what the other side still asks.
+            // Further queries of the other side are not answered.
             channel.break_off(&WireError::Closed);
         }
         drop(under_way);
@@ -54,7 +56,7 @@ pub(crate) fn lend(
     })
 }
 
-/// Passes queries on, and says of which snapshot each is.
+/// Passes queries on, with the snapshot of each.
 fn pass<'s>(
     channel: &Arc<Channel>,
     new: &'s RemoteSnapshot,

@@ -1,4 +1,4 @@
-//! What is asked and answered, as bytes.
+//! Queries and answers as bytes.
 
 use std::io::{self, Read, Write};
 
@@ -30,10 +30,11 @@ const _: () = assert!(OFF_LEN + 4 == QUERY_LEN);
 /// Added to the code of a query that is of the older of two snapshots (`bring`).
 const OF_OLDER: u8 = 0x80;
 
-/// What can be asked.
+/// The queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Query {
-    /// An object, with its data if that is no longer than `len`; data of what is not a file always comes, if it is not too long.
+    /// An object, with its data if this is no longer than `len`. For objects that are not files, the data is always
+    /// included, unless it is too long.
     Object {
         object: u64,
         len: u32,
@@ -188,7 +189,7 @@ pub(super) fn read_answer(input: &mut dyn Read) -> io::Result<Result<Vec<u8>, Un
 /// Where there is data, ascending and apart, and the data.
 pub(super) type Extents = Vec<(u64, Vec<u8>)>;
 
-/// An object as far as one answer tells it.
+/// The part of an object in one answer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Whole {
     /// Nothing if there is no such object.

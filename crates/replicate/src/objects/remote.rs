@@ -21,7 +21,7 @@ const STEPS_AHEAD: usize = 1024;
 /// Steps are asked for when fewer than so many are ahead.
 const STEPS_LOW: usize = STEPS_AHEAD / 2;
 
-/// Whether work that reads snapshots of other machines is to go on: not after one of them is gone.
+/// Whether work that reads snapshots of other machines should continue. It stops when one of them is lost.
 #[derive(Debug, Default)]
 pub(crate) struct Lifeline {
     stop: AtomicBool,
@@ -52,14 +52,14 @@ impl Lifeline {
 
 /// A snapshot at the other side of a connection.
 ///
-/// The other side answers in order, so questions can be asked before the answers to others have come. What the reader says it will
-/// read soon ([`Objects::prefetch`]) is asked for so, and kept until it is read.
+/// The other side answers in order, so queries can be sent before earlier ones are answered. What the reader will
+/// read soon ([`Objects::prefetch`]) is requested this way, and kept until it is read.
 pub struct RemoteSnapshot {
     streams: Arc<Streams>,
     /// It is the older one of two that are lent together.
     is_older: bool,
     lifeline: Arc<Lifeline>,
-    /// Ends the request when dropped; nothing if the request is one of the other side, which lends the snapshot.
+    /// Ends the request when dropped. `None` if the request is one of the other side, which lends the snapshot.
     call: Option<Call>,
 }
 
@@ -118,7 +118,7 @@ impl RemoteSnapshot {
         }
     }
 
-    /// Lets whoever works with this one, and others, learn when it can be read no more.
+    /// Informs the users of this snapshot, and of others, when it can no longer be read.
     pub(crate) fn tie(&mut self, lifeline: &Arc<Lifeline>) {
         self.lifeline = lifeline.clone();
     }
@@ -131,7 +131,8 @@ impl RemoteSnapshot {
         (one(false), one(true))
     }
 
-    /// Passes a query of somebody else on; the answer is [`RemoteSnapshot::passed`]. Nothing else may be asked then.
+    /// Passes on a query of another reader. Its answer is [`RemoteSnapshot::passed`]. Until then no other query may
+    /// be sent.
     pub(super) fn pass(&self, query: Query) -> io::Result<()> {
         self.streams.queries.lock().write_all(&query.encode_of(self.is_older))
     }
@@ -154,7 +155,7 @@ impl RemoteSnapshot {
         if is_known || answers.asked.len() >= ASKED_MAX || answers.asked.contains(&(query, self.is_older)) {
             return;
         }
-        // What cannot be asked shows when it is needed.
+        // If the query cannot be sent, the error shows when the answer is needed.
         let _ = self.put(&mut answers, query);
     }
 
@@ -186,7 +187,7 @@ impl RemoteSnapshot {
         SourceError::Other(Box::new(self.ended(error)))
     }
 
-    /// An object: as it is known, as it was asked for, as it comes on a walk; or else it is asked for.
+    /// An object that is known, was requested, or arrives in a walk. Otherwise it is requested now.
     fn object(&self, object: u64) -> Result<Arc<Whole>, SourceError> {
         match self.expected(object).map_err(|error| self.broken(&error))? {
             Some(whole) => Ok(whole),
@@ -260,7 +261,7 @@ impl RemoteSnapshot {
         failure
     }
 
-    /// Reads of a large directory what is around it, too: all of it will be wanted, in no order.
+    /// In a large directory, the surrounding data is read too: all of it will be needed, in any order.
     fn read_around(&self, object: u64, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
         let (mut at, mut left) = (offset, buf);
         while !left.is_empty() {

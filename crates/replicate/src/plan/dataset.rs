@@ -11,7 +11,7 @@ use crate::request::{DatasetInfo, ReceiveRequest, SendRequest, SnapshotInfo};
 /// A step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// What a receive that was cut off left is thrown away: it is of no use any more.
+    /// The partial state of an interrupted receive is discarded, because it cannot be used any more.
     Abort {
         /// Why.
         why: String,
@@ -21,11 +21,11 @@ pub enum Step {
         /// Full name of the snapshot.
         snapshot: String,
     },
-    /// A stream goes over.
+    /// A stream is sent.
     Send {
         /// How it is made.
         send: SendRequest,
-        /// Where it goes.
+        /// The target.
         receive: ReceiveRequest,
         /// Guid of the last snapshot it brings.
         brings: u64,
@@ -42,27 +42,28 @@ impl Step {
     }
 }
 
-/// Why a dataset cannot be brought up to date. Texts say what happened and what to do.
+/// The reason why a dataset cannot be brought up to date. The text has the cause and what the user can do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
 pub enum Problem {
     #[error("'{source_name}' has no snapshot to send\ntake one, or leave out --no-snapshot")]
     NothingToSend { source_name: String },
-    #[error("a receive into '{target}' is under way: wait until it has ended")]
+    #[error("a receive into '{target}' is running: wait until it has ended")]
     Receiving { target: String },
     #[error(
-        "'{target}' and '{source_name}' have no snapshot in common: it is no copy, or its base was destroyed\n\
-         to send everything again, rename '{target}' or destroy it, and sync again"
+        "'{target}' and '{source_name}' have no snapshot in common: it is not a copy, or its base was \
+         destroyed\nto send everything again, rename '{target}' or destroy it, and sync again"
     )]
     NothingInCommon { source_name: String, target: String },
     #[error(
-        "'{target}' has snapshots that are newer than @{base}, the newest it has in common with '{source_name}':\n  {}\n\
-         to give these up, sync with --force; to keep them, clone or send '{target}' elsewhere first",
+        "'{target}' has snapshots that are newer than @{base}, the newest it has in common with \
+         '{source_name}':\n  {}\nto destroy these, sync with --force; to keep them, clone or send '{target}' \
+         elsewhere first",
         newer.join("\n  ")
     )]
     Diverged { source_name: String, target: String, base: String, newer: Vec<String> },
-    #[error("'{target}' is a {is}, and '{source_name}' is none")]
+    #[error("'{target}' is a {is}, and '{source_name}' is not")]
     OtherKind { source_name: String, target: String, is: &'static str },
 }
 
@@ -78,7 +79,7 @@ impl Problem {
     }
 }
 
-/// Steps from what is at the target to the newest snapshot of the source; none if that is there.
+/// The steps from the state of the target to the newest snapshot of the source; empty if the target has it.
 ///
 /// # Errors
 /// [`Problem`], with nothing to be done.
@@ -148,7 +149,7 @@ pub fn steps(
     Ok(steps)
 }
 
-/// The snapshot whose stream was cut off, if it can be resumed; or why not.
+/// The snapshot of the interrupted stream, if it can be resumed; otherwise the reason.
 fn resumed<'a>(
     source: &'a DatasetInfo,
     target: &DatasetInfo,
@@ -168,12 +169,12 @@ fn resumed<'a>(
         return Err(format!("incremental source {from:#x} no longer exists"));
     }
     if target.snapshots.iter().any(|snapshot| snapshot.guid == to) {
-        return Err(format!("'{}' is there already", snapshot.name));
+        return Err(format!("'{}' already exists", snapshot.name));
     }
     Ok(snapshot)
 }
 
-/// What the source can send from, and the target has.
+/// The base: the source can send from it, and the target has it.
 struct Base {
     /// Full name at the source.
     name: String,
@@ -220,7 +221,7 @@ fn first(
         false => source.snapshots.first().unwrap_or(last),
     };
     let send = options.send(source, &oldest.name, origin.map(|origin| origin.source.clone()));
-    // What a clone starts from is named, so that it is found whatever else has its guid.
+    // The origin of a clone is given by its name, so that it is found even if another snapshot has its guid.
     let receive = ReceiveRequest {
         origin: origin.map(|origin| origin.target.clone()),
         force: false,

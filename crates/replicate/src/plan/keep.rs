@@ -1,9 +1,10 @@
 //! The snapshots, bookmarks and holds that keep the next sync incremental.
 //!
-//! At the source a bookmark of the last snapshot that went over: the snapshot itself can be destroyed, and the next sync still
-//! costs what changed. It is made before anything is sent, so that this is true of a sync that was cut off as well. At the target a hold on it, so that nobody prunes it away. Both carry the sync's mark, so that several
-//! targets of one source do not take each other's, and older ones of the same mark are removed, as are older snapshots
-//! that syncs of the same mark took.
+//! At the source, a bookmark of the last snapshot that was sent. The snapshot itself can then be destroyed, and the
+//! next sync still sends only the changes. The bookmark is made before anything is sent, so this is true for an
+//! interrupted sync too. At the target, a hold on this snapshot, so that it is not pruned. Both have the mark of the
+//! sync, so that several targets of one source do not remove each other's. Older ones of the same mark are removed,
+//! and also older snapshots that syncs of the same mark took.
 
 use crate::request::{Action, BookmarkInfo, DatasetInfo};
 
@@ -39,13 +40,13 @@ impl Marks {
         }
     }
 
-    /// What the bookmark of the snapshot of this guid is called.
+    /// The name of the bookmark for the snapshot with this guid.
     fn bookmark(&self, guid: u64) -> String {
         format!("{}{guid:016x}", self.bookmark_prefix)
     }
 
-    /// Whether a snapshot was taken by a sync of this mark. Names of syncs with another identifier begin with other than a
-    /// digit where those of this one have the date.
+    /// Whether a snapshot was taken by a sync of this mark. Snapshots of this mark have the date at this position of
+    /// their names. Those of syncs with another identifier have a character that is not a digit.
     #[must_use]
     pub fn took(&self, snapshot: &str) -> bool {
         snapshot
@@ -54,7 +55,7 @@ impl Marks {
     }
 }
 
-/// The bookmarks that the snapshots `brings` of the source are to have before they go over, those that are there left out.
+/// The missing bookmarks of the source's snapshots `brings`, which must exist before these are sent.
 pub fn protect(source: &DatasetInfo, brings: &[u64], marks: &Marks) -> Vec<(BookmarkInfo, Action)> {
     let snapshots = source.snapshots.iter().filter(|snapshot| brings.contains(&snapshot.guid));
     let bookmarks = snapshots.map(|snapshot| {
@@ -68,7 +69,7 @@ pub fn protect(source: &DatasetInfo, brings: &[u64], marks: &Marks) -> Vec<(Book
     bookmarks.filter(|(bookmark, _)| !source.bookmarks.iter().any(|old| old.name == bookmark.name)).collect()
 }
 
-/// What is to be done at the source and at the target, when both have the snapshot `base` of the source as their newest.
+/// The actions at the source and at the target when both have the snapshot `base` of the source as their newest.
 pub fn keep(
     source: &DatasetInfo,
     target_name: &str,

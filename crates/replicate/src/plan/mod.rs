@@ -1,4 +1,4 @@
-//! From what is at both ends to what has to be done. Nothing here touches a pool.
+//! Plans: from the descriptions of both ends to the actions. Nothing here reads or writes a pool.
 //!
 //! - `names`: which dataset of the target is whose copy, also after renames
 //! - `dataset`: the steps for one dataset
@@ -21,9 +21,9 @@ use crate::request::{DatasetInfo, ReceiveRequest, SendRequest};
 /// How to sync.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Only the newest snapshot goes over, not those in between (`zfs send -i`).
+    /// Only the newest snapshot is sent, not those in between (`zfs send -i`).
     pub newest_only: bool,
-    /// What is newer at the target than the newest common snapshot is destroyed.
+    /// Everything at the target that is newer than the newest common snapshot is destroyed.
     pub force: bool,
     /// Streams are raw, also of datasets that are not encrypted.
     pub raw: bool,
@@ -37,7 +37,7 @@ pub struct Options {
     pub exclude: Vec<String>,
 }
 
-/// What has to be done.
+/// The actions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// A filesystem of the target that has to be made first.
@@ -46,7 +46,7 @@ pub struct Plan {
     pub tasks: Vec<Task>,
 }
 
-/// What has to be done for one dataset.
+/// The actions for one dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
     /// Its full name at the source.
@@ -61,7 +61,7 @@ pub struct Task {
     pub needs: Vec<usize>,
     /// It is to be renamed first, from this.
     pub rename: Option<String>,
-    /// The snapshot that a clone starts from, as it is called at the target.
+    /// The origin of a clone, with its name at the target.
     pub origin: Option<Origin>,
 }
 
@@ -74,7 +74,7 @@ pub struct Origin {
     pub target: String,
 }
 
-/// Leaves out what is excluded, by its full name, with everything below it, and what has nothing to be sent.
+/// Leaves out excluded datasets (by their full names) with their descendants, and datasets with nothing to send.
 pub fn leave_out(found: &mut Vec<DatasetInfo>, is_excluded: &dyn Fn(&str) -> bool) {
     let mut excluded: Vec<String> = Vec::new();
     found.retain(|info| {
@@ -84,13 +84,13 @@ pub fn leave_out(found: &mut Vec<DatasetInfo>, is_excluded: &dyn Fn(&str) -> boo
         if is_excluded {
             excluded.push(info.name.clone());
         }
-        // What has never been received as a whole has nothing to be sent.
+        // A dataset that was never received completely has nothing to send.
         !is_excluded && !info.inconsistent
     });
 }
 
-/// Plans the sync of all `source` datasets, the first of which is the root of the others, to below `target_root`.
-/// `target` is what is there.
+/// Plans the sync of all `source` datasets to below `target_root`. The first of them is the root of the others.
+/// `target` are the existing datasets there.
 pub fn plan(source: &[DatasetInfo], target: &[DatasetInfo], target_root: &str) -> Plan {
     let Some(root) = source.first() else { return Plan { parent: None, tasks: Vec::new() } };
     let names = Names::new(source, &root.name, target, target_root);

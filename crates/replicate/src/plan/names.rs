@@ -1,7 +1,7 @@
 //! Which dataset of the target is whose copy.
 //!
-//! A copy is known by the guids of its snapshots, wherever it is. Its place follows from the source's names: a copy that is
-//! elsewhere is renamed.
+//! A copy is identified by the guids of its snapshots, at any place. Its place follows from the names at the source:
+//! a copy at another place is renamed.
 
 use std::collections::{HashMap, HashSet};
 
@@ -71,7 +71,7 @@ impl Names {
     }
 }
 
-/// What a dataset is called after these renames.
+/// The name of a dataset after these renames.
 fn follow(renamed: &[(String, String)], name: &str) -> String {
     renamed.iter().fold(name.to_owned(), |name, (from, to)| match name.strip_prefix(from.as_str()) {
         Some(rest) if rest.is_empty() || rest.starts_with('/') => format!("{to}{rest}"),

@@ -3,7 +3,7 @@
 //! - `schedule`: which task may begin
 //! - `task`: the steps of one dataset
 //!
-//! What was done stays done when something fails: the next sync goes on from there.
+//! If something fails, the completed part is kept, and the next sync continues from there.
 
 mod schedule;
 mod task;
@@ -19,13 +19,13 @@ use crate::limit::Limit;
 use crate::plan::{self, Marks, Options, Plan, Step, Task};
 use crate::request::{Action, DatasetInfo, Describe, SendRequest};
 
-/// What is to be kept in sync with what, and how.
+/// The source, the target and the options of a sync.
 pub struct Sync<'a> {
     /// Where it comes from.
     pub source: &'a dyn End,
     /// Full name of the dataset there.
     pub source_root: &'a str,
-    /// Where it goes.
+    /// The target.
     pub target: &'a dyn End,
     /// Full name of the dataset there.
     pub target_root: &'a str,
@@ -33,12 +33,12 @@ pub struct Sync<'a> {
     pub recursive: bool,
     /// Full names of datasets of the source that are left out, with all below.
     pub is_excluded: &'a (dyn Fn(&str) -> bool + std::marker::Sync),
-    /// The name of the snapshot that is taken of datasets that were written to since their newest one; none are taken
-    /// without.
+    /// The name of the snapshot for datasets that were written to since their newest one. Without a name, no snapshot
+    /// is taken.
     pub snapshot: Option<String>,
     /// How what keeps the next sync incremental is called.
     pub marks: Marks,
-    /// What is written into the history of both pools, if anything goes over.
+    /// The line for the history of both pools, if anything is sent.
     pub history: String,
     /// How to send and receive.
     pub options: Options,
@@ -69,7 +69,7 @@ pub enum Event<'a> {
         snapshot: &'a str,
         /// Full name of the dataset at the target.
         target: &'a str,
-        /// Whether it goes on where an earlier one was cut off.
+        /// Whether it resumes an interrupted one.
         resumes: bool,
     },
     /// So many bytes more have gone over.
@@ -115,14 +115,14 @@ pub struct DatasetReport {
     pub was_needing: bool,
 }
 
-/// What a sync would do.
+/// The plan of a sync.
 #[derive(Debug, Clone)]
 pub struct Preview {
     /// Each dataset, parents before children.
     pub datasets: Vec<DatasetPreview>,
 }
 
-/// What a sync would do with a dataset.
+/// The plan of a sync for a dataset.
 #[derive(Debug, Clone)]
 pub struct DatasetPreview {
     /// Full name at the source.
@@ -146,7 +146,7 @@ struct Described {
 }
 
 impl Sync<'_> {
-    /// Brings the target up to date. Datasets that cannot be are told in the report, with the others done.
+    /// Brings the target up to date. Datasets that fail are in the report, and the others are completed.
     ///
     /// # Errors
     /// When one of the ends cannot be asked; when the source is not there.
@@ -235,13 +235,13 @@ impl Sync<'_> {
             }));
         }
         let sizes = self.source.sizes(&sends)?;
-        // What cannot be told now will be a failure later.
+        // An error that is ignored here will be a failure later.
         let bytes = sizes.into_iter().sum::<Result<u64, Failure>>().ok();
         (self.observer)(Event::Planned { bytes });
         Ok(())
     }
 
-    /// Tells both pools what was done. One that cannot take that down is none the worse for it.
+    /// Writes what was done to the history of both pools. An error does no harm.
     fn note(&self, report: &Report) {
         if report.datasets.iter().all(|dataset| dataset.streams == 0) {
             return;
@@ -297,7 +297,7 @@ impl Sync<'_> {
         self.snapshot.is_some() && (info.snapshots.is_empty() || info.written > 0)
     }
 
-    /// Takes snapshots, all at one moment, where something changed; whether any was taken.
+    /// Takes snapshots of changed datasets, all at one moment. Returns whether any was taken.
     fn take_snapshots(&self, source: &[DatasetInfo]) -> Result<bool, Failure> {
         let Some(short) = &self.snapshot else { return Ok(false) };
         let changed = source.iter().filter(|info| self.needs_snapshot(info));
@@ -310,8 +310,8 @@ impl Sync<'_> {
         Ok(true)
     }
 
-    /// Bookmarks what is about to be sent: wherever this sync is cut off, the next one is incremental from there, though the
-    /// snapshots be destroyed meanwhile. What cannot be bookmarked is told of in the end.
+    /// Makes bookmarks of the snapshots that are about to be sent. If this sync is interrupted, the next one is
+    /// incremental from there, even if the snapshots are destroyed in the meantime. Failures are reported at the end.
     fn protect(&self, described: &mut Described, plan: &Plan) -> Result<(), Failure> {
         let (mut places, mut actions) = (Vec::new(), Vec::new());
         for task in &plan.tasks {
@@ -343,7 +343,7 @@ impl Sync<'_> {
         left
     }
 
-    /// Marks what the next sync will be incremental from. What cannot be done is told; the data is there in any case.
+    /// Marks the base of the next sync. Failures are only reported, because the data has already arrived.
     fn keep(&self, described: &Described, plan: &Plan, report: &Report) -> Result<(), Failure> {
         let (mut here, mut there) = (Vec::new(), Vec::new());
         for (task, report) in plan.tasks.iter().zip(&report.datasets) {
@@ -373,7 +373,7 @@ impl Sync<'_> {
             }
             if stay > 0 {
                 let note = format!(
-                    "{stay} older snapshots of this sync stay: the other side does not let it destroy them"
+                    "{stay} older snapshots of this sync are kept: the other side does not allow to destroy them"
                 );
                 (self.observer)(Event::Note(&note));
             }
@@ -399,9 +399,9 @@ fn is_retention(action: &Action) -> bool {
 fn attempt(action: &Action) -> String {
     match action {
         Action::Snapshot { names } => format!("cannot snapshot {}", names.join(", ")),
-        Action::DestroySnapshot { name } => format!("old snapshot '{name}' stays"),
+        Action::DestroySnapshot { name } => format!("old snapshot '{name}' was not destroyed"),
         Action::Bookmark { snapshot, .. } => format!("cannot bookmark '{snapshot}'"),
-        Action::DestroyBookmark { name } => format!("old bookmark '{name}' stays"),
+        Action::DestroyBookmark { name } => format!("old bookmark '{name}' was not destroyed"),
         Action::Hold { snapshot, .. } => format!("cannot hold '{snapshot}'"),
         Action::Release { snapshot, .. } => format!("cannot release '{snapshot}'"),
         Action::Rename { from, .. } => format!("cannot rename '{from}'"),

@@ -81,8 +81,8 @@ fn next<'a>(tasks: &'a [Task], state: &Mutex<State>, changed: &Condvar) -> Optio
             let ready = task.needs.iter().all(|need| needed(need).is_some());
             if let Some((needed, kind)) = failed {
                 let name = tasks.get(*needed).map(|task| task.source.as_str()).unwrap_or_default();
-                // Of the same kind: what may help the one helps the other.
-                let failure = Failure::new(kind, format!("not begun, since '{name}' failed"));
+                // Of the same kind: the same action can help both.
+                let failure = Failure::new(kind, format!("skipped, because '{name}' failed"));
                 let outcome = Outcome { was_needing: true, ..Outcome::failed(failure) };
                 state.begun[at] = true;
                 state.outcomes[at] = Some(outcome);
@@ -113,7 +113,7 @@ fn fail_rest<'a>(tasks: &'a [Task], state: &mut State) -> Option<(usize, &'a Tas
     for (at, task) in tasks.iter().enumerate() {
         if !state.begun[at] && task.needs.iter().all(|need| state.outcomes.get(*need).is_some()) {
             let why = format!(
-                "'{}' waits for a dataset that waits for it: sync that one by itself first",
+                "'{}' and another dataset depend on each other: sync the other one separately first",
                 task.source
             );
             state.begun[at] = true;

@@ -21,7 +21,7 @@ pub(super) struct Running<'a> {
     pub(super) sync: &'a Sync<'a>,
     pub(super) described: &'a Described,
     pub(super) task: &'a Task,
-    /// Notes of targets that were passed on: each is told once.
+    /// Notes of targets that were already reported: each is reported once.
     pub(super) told: &'a Mutex<BTreeSet<String>>,
 }
 
@@ -38,7 +38,7 @@ impl Running<'_> {
         let steps = self.described.steps(self.task, &self.sync.options).map_err(Problem::into_failure)?;
         let mut outcome = Outcome::default();
         match self.carry_out(&steps, &mut outcome) {
-            // What was to be resumed has gone meanwhile: begin this dataset again.
+            // The stream to resume no longer exists: start this dataset again.
             Err(failure) if failure.kind == FailureKind::CannotResume => {
                 self.abort(&failure.message)?;
                 let steps = self.replan()?;
@@ -82,7 +82,7 @@ impl Running<'_> {
 
     fn abort(&self, why: &str) -> Result<(), Failure> {
         let note = format!(
-            "what a receive left in '{}' cannot be resumed ({why}): beginning again",
+            "the interrupted receive into '{}' cannot be resumed ({why}): starting again",
             self.task.target
         );
         (self.sync.observer)(Event::Note(&note));
@@ -153,16 +153,17 @@ impl Running<'_> {
         }
     }
 
-    /// What a person can do about it.
+    /// What the user can do about it.
     fn explained(&self, mut failure: Failure) -> Failure {
         let target = &self.task.target;
         match failure.kind {
             FailureKind::Diverged if !self.sync.options.force => failure.message.push_str(&format!(
-                "\nto give up what was written to '{target}', sync with --force; to keep it, clone its newest snapshot or \
-                 copy it elsewhere first"
+                "\nto discard the changes to '{target}', sync with --force; to keep it, clone its newest snapshot \
+                 or copy it elsewhere first"
             )),
             FailureKind::NoSpace => failure.message.push_str(&format!(
-                "\nmake room for '{target}' (destroy snapshots, or raise its quota) and sync again: it goes on where it stopped"
+                "\nmake room for '{target}' (destroy snapshots, or raise its quota) and sync again: it resumes \
+                 where it stopped"
             )),
             FailureKind::Busy => {
                 failure.message.push_str(&format!(

@@ -1,4 +1,4 @@
-//! What went wrong with a target, and what can be done about it.
+//! Messages for errors of a target, and what the user can do about them.
 
 use std::io;
 
@@ -16,21 +16,21 @@ pub(super) fn explained(source: &str, error: &MirrorError) -> Failure {
         MirrorError::Foreign { .. } => (
             FailureKind::Diverged,
             format!(
-                "there is something at the target, and no sync has put it there\n\
-                 with --force it becomes a copy of '{source}', and whatever else is in it is removed"
+                "the target is not empty, and was not made by a sync\nwith --force it becomes a copy of \
+                 '{source}', and everything else in it is removed"
             ),
         ),
         MirrorError::OtherSource { holds, .. } => (
             FailureKind::Diverged,
             format!(
-                "the target is a copy of '{holds}'\n\
-                 with --force it becomes one of '{source}', and whatever else is in it is removed"
+                "the target is a copy of '{holds}'\nwith --force it becomes a copy of '{source}', and everything \
+                 else in it is removed"
             ),
         ),
         MirrorError::Record { path } => (
             FailureKind::Other,
             format!(
-                "{error}\nremove '{}' and sync with --force: everything is compared then",
+                "{error}\nremove '{}' and sync with --force: then everything is compared",
                 path.display()
             ),
         ),
@@ -40,25 +40,26 @@ pub(super) fn explained(source: &str, error: &MirrorError) -> Failure {
         MirrorError::NotOurs { path, .. } => (
             FailureKind::Other,
             format!(
-                "{error}, who could change it meanwhile\nrun this as that user; or remove '{}' and sync with --force: everything \
-                 is compared then",
+                "{error}, who could change it meanwhile\nrun this as that user; or remove '{}' and sync with \
+                 --force: then everything is compared",
                 path.display()
             ),
         ),
         MirrorError::Busy { .. } => {
-            (FailureKind::Busy, "another sync is at work at the target: wait until that has ended".to_owned())
+            (FailureKind::Busy, "another sync is writing to the target: wait until it has ended".to_owned())
         }
         MirrorError::Nested { name } => (
             FailureKind::Other,
             format!(
-                "{error}\nwhere that one is mounted, this is hidden: move '{name}' of '{source}' elsewhere, or rename the \
-                 dataset (or, if that is no more, what the target has there)"
+                "{error}\nthe mount of that dataset would hide it: move '{name}' of '{source}' elsewhere, or \
+                 rename the dataset (if it no longer exists, rename its copy at the target)"
             ),
         ),
         MirrorError::InTheWay { path, of } => (
             FailureKind::Diverged,
             format!(
-                "'{}' is to be renamed as its dataset was, and '{}' is in the way\n                 move that elsewhere, and sync again; with --force it becomes a copy of '{source}', and the old one stays",
+                "'{}' is to be renamed as its dataset was, and '{}' is in the way\nmove that elsewhere, and sync \
+                 again; with --force, '{source}' is copied there, and the old copy stays",
                 of.display(),
                 path.display()
             ),
@@ -74,8 +75,8 @@ pub(super) fn explained(source: &str, error: &MirrorError) -> Failure {
                 text.push_str(&format!("\n  and {more} more"));
             }
             text.push_str(
-                "\nkeep elsewhere what you want to keep, and sync with --force: that makes the target what the snapshot holds, \
-                 and removes everything else",
+                "\ncopy elsewhere what you want to keep, and sync with --force: this makes the target a copy of \
+                 the snapshot, and removes everything else",
             );
             (FailureKind::Diverged, text)
         }

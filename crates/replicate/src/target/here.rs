@@ -1,4 +1,4 @@
-//! What is on this machine.
+//! Targets on this machine.
 
 use std::fs::Metadata;
 use std::io::{self, Read};
@@ -16,7 +16,7 @@ use super::{Material, Target, Watcher, stream_file};
 use crate::error::Failure;
 use crate::request::{Bring, Brought, Form, Kind, OpenTarget, Relocation, TargetState};
 
-/// What files with a stream are called that are not there yet.
+/// The extensions that make a new file a stream file.
 const STREAM_EXTENSIONS: [&str; 2] = ["zstream", "zfs"];
 
 /// A target on this machine.
@@ -24,7 +24,7 @@ pub struct Here {
     path: PathBuf,
     /// Where the records of block devices are.
     devices: PathBuf,
-    /// What is restored that gives rights on this machine.
+    /// The privileged attributes to restore on this machine.
     privileges: Privileges,
     opened: Option<Opened>,
 }
@@ -35,14 +35,14 @@ impl Here {
         Self { path, devices, privileges: Privileges::default(), opened: None }
     }
 
-    /// With what gives rights on this machine, as far as `privileges` says. The peer does not choose that.
+    /// With the privileged attributes in `privileges`. The peer does not choose these.
     #[must_use]
     pub fn with_privileges(self, privileges: Privileges) -> Self {
         Self { privileges, ..self }
     }
 
-    /// What is to be opened. What leads there from the target is directories and no links: each is opened in the one above it,
-    /// and stays open.
+    /// The target to open. The path to it consists of directories, not of links: each is opened in its parent, and
+    /// stays open.
     fn spot(&self, below: &[String], dry_run: bool) -> Result<Spot, Failure> {
         let Some((last, above)) = below.split_last() else { return Ok(Spot::Top) };
         // A rehearsal also looks at copies that wait for their place.
@@ -63,7 +63,7 @@ impl Here {
         Ok(Spot::Below(directory.place(last.as_bytes())))
     }
 
-    /// What was opened.
+    /// The opened target.
     pub(super) fn form(&self) -> Option<Form> {
         self.opened.as_ref().map(|opened| opened.form)
     }
@@ -72,11 +72,11 @@ impl Here {
         self.opened.as_mut().ok_or_else(|| Failure::other("no target was opened"))
     }
 
-    /// What was opened, if it was not opened for a rehearsal.
+    /// The opened target, if this is not a dry run.
     fn opened_for_change(&mut self) -> Result<&mut Opened, Failure> {
         let opened = self.opened_before()?;
         match opened.is_rehearsal {
-            true => Err(Failure::other("the target was opened for a rehearsal, and is not changed")),
+            true => Err(Failure::other("the target was opened for a dry run, and cannot be changed")),
             false => Ok(opened),
         }
     }
@@ -117,7 +117,7 @@ impl Here {
         })
     }
 
-    /// For a rehearsal: whether no sync has been there, and if so, whether there is something all the same.
+    /// For a dry run: whether no sync has written there, and if so, whether the place is not empty.
     fn untouched(&self, spot: &Spot, form: Form) -> Result<Option<bool>, MirrorError> {
         let look = || -> io::Result<Option<bool>> {
             match (form, spot) {
@@ -166,7 +166,7 @@ fn found(
             Err(Failure::other(format!("'{shown}' is in the way: remove it, and sync again")))
         }
         Err(error) if error.kind() == CrossesDevices => Err(Failure::other(format!(
-            "'{shown}' is a mount point, and holds no copy: sync what belongs there into it by itself first"
+            "'{shown}' is a mount point, and has no copy: first sync the dataset that belongs there into it"
         ))),
         Err(error) => Err(Failure::other(format!("{shown}: cannot open the directory: {error}"))),
     }
@@ -181,7 +181,7 @@ fn untouched(directory: &Directory) -> io::Result<Option<bool>> {
 
 impl Target for Here {
     fn open(&mut self, what: &OpenTarget) -> Result<TargetState, Failure> {
-        // Its lock first: it may be what is opened again.
+        // Its lock is released first, because the same target may be opened again.
         self.opened = None;
         check_text(&what.source)?;
         let spot = self.spot(&what.below, what.dry_run)?;
@@ -237,18 +237,18 @@ fn check_name(name: &str) -> Result<(), Failure> {
         && ![".", ".."].contains(&name)
         && !is_reserved(name.as_bytes())
         && Name::parse_dataset(&format!("pool/{name}")).is_ok();
-    if is_fine { Ok(()) } else { Err(Failure::other(format!("'{name}' is no name of a dataset"))) }
+    if is_fine { Ok(()) } else { Err(Failure::other(format!("'{name}' is not a valid name of a dataset"))) }
 }
 
 /// Whether a text can be noted in a record, where it has a line.
 fn check_text(text: &str) -> Result<(), Failure> {
     match text.contains(char::is_control) {
-        true => Err(Failure::other(format!("{text:?} has control characters: that cannot be noted"))),
+        true => Err(Failure::other(format!("{text:?} has control characters, so it cannot be recorded"))),
         false => Ok(()),
     }
 }
 
-/// What a target is; one that is not there becomes what suits the dataset.
+/// The kind of a target. A target that does not exist gets the kind that fits the dataset.
 fn form(kind: Kind, path: &Path) -> Result<Form, Failure> {
     let is_named_stream = is_stream_name(path);
     let is_empty = |metadata: &Metadata| metadata.is_file() && metadata.len() == 0;
@@ -266,8 +266,8 @@ fn form(kind: Kind, path: &Path) -> Result<Form, Failure> {
             Err(Failure::other("a volume goes into an image or a block device, not into a directory"))
         }
         (Form::Image, Kind::Filesystem) => Err(Failure::other(
-            "a filesystem goes into a directory, and this is a file without a stream in it\n\
-             remove it, or name a file that ends in .zstream",
+            "a filesystem goes into a directory, and this is a file that is not a stream\nremove it, or name a \
+             file that ends in .zstream",
         )),
         _ => Ok(form),
     }

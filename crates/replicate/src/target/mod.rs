@@ -1,7 +1,7 @@
 //! Targets that are no datasets: directories, images and block devices, files with a stream.
 //!
-//! Directories and images remember which snapshot they hold (`snowmelt_fs::mirror`); the source keeps that one for them, so that
-//! the next sync finds what changed. Whoever has the target looks up what differs, and asks for that.
+//! Directories and images have a record of their snapshot (`snowmelt_fs::mirror`). The source keeps this snapshot, so
+//! that the next sync finds the changes. The side with the target finds the differences, and requests them.
 //!
 //! - `here`: what is on this machine
 //! - `opened`: a directory or an image at work
@@ -30,19 +30,20 @@ pub use crate::watcher::Watcher;
 
 /// A directory, an image or device, or a file with a stream; or a tree of such.
 pub trait Target {
-    /// Opens it, or what is below it; what was opened before is let go.
+    /// Opens the target, or something below it. The previously opened one is closed.
     ///
     /// # Errors
     /// When it holds something else or is in use; when it cannot be opened.
     fn open(&mut self, what: &OpenTarget) -> Result<TargetState, Failure>;
 
-    /// Moves copies below the directory that was opened, each by itself: in the order of `moves`, why one was not moved.
+    /// Moves copies below the opened directory, independently of each other. Returns the reasons of failed moves, in
+    /// the order of `moves`.
     ///
     /// # Errors
     /// When no directory was opened, or it cannot be read.
     fn relocate(&mut self, moves: &[Relocation]) -> Result<Vec<Result<(), Failure>>, Failure>;
 
-    /// Brings what was opened to a snapshot.
+    /// Updates the opened target to a snapshot.
     ///
     /// # Errors
     /// When it was changed by others; when something cannot be read or written. What was done stays, and the next time goes on
@@ -60,7 +61,7 @@ pub trait Target {
     }
 }
 
-/// What a target is made from.
+/// The data that a target is made from.
 pub enum Material {
     /// The snapshot, and the one that the target holds.
     Snapshots {

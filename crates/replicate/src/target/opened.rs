@@ -16,7 +16,7 @@ use crate::error::{Failure, chain};
 use crate::objects::{Lifeline, RemoteSnapshot};
 use crate::request::{Bring, Brought, Form, Holding, Kept, Kind, Relocation, TargetState};
 
-/// What is told of copies below takes at most that, in bytes: it has to fit into an answer.
+/// Maximum size of the report about the copies below, in bytes. It must fit into an answer.
 const KEPT_LEN_MAX: usize = 3 << 20;
 /// One of them takes that, besides its names.
 const KEPT_LEN: usize = 256;
@@ -26,10 +26,10 @@ pub(super) struct Opened {
     pub(super) thing: Thing,
     pub(super) form: Form,
     pub(super) path: PathBuf,
-    /// What it is a copy of, in the user's words.
+    /// The source of the copy, as the user gave it.
     pub(super) source: String,
     pub(super) children: Vec<String>,
-    /// What is restored that gives rights on this machine.
+    /// The privileged attributes to restore on this machine.
     pub(super) privileges: Privileges,
     /// It was opened to look at only: a rehearsal also looks at places that nothing is written to.
     pub(super) is_rehearsal: bool,
@@ -80,7 +80,7 @@ impl Opened {
                 id: Some(image.id().to_owned()),
                 held: image.held().map(holding),
                 unfinished: image.unfinished().map(holding),
-                // What was begun is part of what changed since then.
+                // An interrupted update is part of the changes since then.
                 resumes: image.held().is_some(),
                 ..nothing
             },
@@ -91,7 +91,7 @@ impl Opened {
         }
     }
 
-    /// What is kept below it, as much as fits into an answer.
+    /// The copies below it, as many as fit into an answer.
     pub(super) fn kept(&self) -> Result<Vec<Kept>, Failure> {
         let Thing::Directory(mirror) = &self.thing else { return Ok(Vec::new()) };
         let kept = mirror.kept().map_err(|error| explained(&self.source, &error))?;
@@ -108,7 +108,7 @@ impl Opened {
 
     pub(super) fn relocate(&mut self, moves: &[Relocation]) -> Result<Vec<Result<(), Failure>>, Failure> {
         let Thing::Directory(mirror) = &mut self.thing else {
-            return Err(Failure::other("the target is no directory: nothing is kept below it"));
+            return Err(Failure::other("the target is not a directory, so nothing can be stored below it"));
         };
         let moves: Vec<Move> = moves
             .iter()
@@ -190,7 +190,7 @@ impl Opened {
     }
 }
 
-/// What was done.
+/// What was done so far.
 #[derive(Default)]
 struct Done {
     summary: Summary,
@@ -301,7 +301,7 @@ impl Observer for Watching<'_> {
     }
 
     fn failure(&mut self, failure: restore::Failure) {
-        // After that nothing can be done, and that is told once.
+        // After this nothing can be done, so it is reported only once.
         if self.lifeline.lost().is_none() {
             self.watcher.failure(&chain(&failure));
         }

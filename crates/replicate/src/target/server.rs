@@ -16,8 +16,8 @@ use crate::wire::{Channel, Handler, Incoming, Patience, WireError, serve};
 /// Tells a person what could not be done.
 pub type Teller<'a> = &'a (dyn Fn(&str) + Sync);
 
-/// Serves a directory, image or file of this machine as a target to the client at the other side of `input` and `output`, until it is
-/// gone or `cancelled` is set.
+/// Serves a directory, image or file of this machine as a target to the client at the other side of `input` and
+/// `output`, until the client disconnects or `cancelled` is set.
 ///
 /// # Errors
 /// When the client is none, or breaks the protocol.
@@ -43,7 +43,7 @@ impl Handler for Server<'_> {
             Request::OpenTarget(what) => self.target.lock().open(&what).map(Answer::Target),
             Request::Relocate { moves } => self.target.lock().relocate(&moves).map(Answer::Applied),
             Request::Bring(how) => self.bring(&how, channel),
-            _ => Err(Failure::other("what is served here is the target of a sync, and no pool")),
+            _ => Err(Failure::other("this server is for the target of a sync, not for a pool")),
         }
     }
 }
@@ -61,7 +61,7 @@ impl Server<'_> {
         let mut telling = Telling { teller: self.teller, channel, cancelled: self.cancelled };
         let brought = target.bring(how, material, &mut telling);
         match channel.is_broken() {
-            // Whatever came of that: the client can connect again, and go on.
+            // The result is ignored: the client can connect again, and continue.
             true => Err(Failure::lost("the client is gone")),
             false => brought.map(Answer::Brought),
         }

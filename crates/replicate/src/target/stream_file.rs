@@ -18,15 +18,15 @@ use crate::request::Holding;
 
 /// Bytes copied at once.
 const COPY_BUFFER: usize = 256 * 1024;
-/// The stream of one snapshot is told from those of others by this many records.
+/// This number of records identifies the stream of a snapshot.
 const LOOKED_AT: usize = 3;
 /// `DRR_END` of `include/sys/zfs_ioctl.h`.
 const END: u32 = 5;
-/// Bytes of a file's name that are in the name of what is to replace it: more would be too long a name.
+/// Maximum number of bytes of a file's name in the name of its replacement: a longer name could exceed the limit.
 const BASE_MAX: usize = 200;
 
-/// Replaces a file by one with this stream, at one stroke; gives the bytes of it. All is done in the directory that is opened
-/// first, whatever its path leads to later.
+/// Replaces a file atomically by one with this stream, and returns the number of bytes. The directory is opened
+/// first. All later operations use this descriptor, not the path.
 pub(super) fn replace(
     path: &Path,
     source: Box<dyn Source>,
@@ -51,13 +51,14 @@ pub(super) fn replace(
         Ok(written)
     });
     if done.is_err() {
-        // Nobody else knows of it.
+        // No other process knows it.
         let _ = directory.unlink(&temporary);
     }
     done
 }
 
-/// A file without a name, which goes with the process, however that ends; `None` where the filesystem has none.
+/// A file without a name, which is removed when the process ends in any way. `None` if the filesystem does not
+/// support such files.
 fn nameless(directory: &Directory) -> Option<File> {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     rustix::fs::openat(directory, ".", flags, Mode::from_raw_mode(0o666)).ok().map(File::from)
@@ -109,7 +110,7 @@ pub fn copy(
     }
 }
 
-/// The snapshot of which a file has a stream, as far as its first and last records tell.
+/// The snapshot of the stream in a file, by its first and last records.
 pub(super) fn held(path: &Path) -> Option<Holding> {
     let file = File::open(path).ok()?;
     let len = file.metadata().ok()?.len();
@@ -140,7 +141,7 @@ mod tests {
 
     use super::*;
 
-    /// A stream that, while it is read, notes what the directory shows.
+    /// A stream that records the contents of the directory while it is read.
     struct Looking {
         directory: PathBuf,
         pieces: usize,
@@ -193,7 +194,7 @@ mod tests {
         assert_eq!(replace(&path, source(Ok(())), &mut Silent).unwrap(), 12);
         assert_eq!(replace(&path, source(Ok(())), &mut Silent).unwrap(), 12);
         assert_eq!(std::fs::read(&path).unwrap(), b"datadatadata");
-        // A process that dies leaves nothing, where the filesystem has files without names.
+        // A killed process leaves no file behind, if the filesystem supports files without names.
         if nameless(&Directory::named(dir.path()).unwrap()).is_some() {
             assert_eq!(*seen.lock(), [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1]);
         }

@@ -1,4 +1,4 @@
-//! What is at the other side of a connection.
+//! A target at the other side of a connection.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl Target for There {
     }
 }
 
-/// A stream to the other side, and whether that takes no more of it.
+/// A stream to the other side, and whether the other side has stopped reading it.
 struct Out {
     out: Outgoing,
     is_broken: bool,

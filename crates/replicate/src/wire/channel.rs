@@ -28,7 +28,7 @@ pub struct Channel {
 
 #[derive(Default)]
 struct State {
-    /// What has come and was not read yet.
+    /// The data that has arrived and was not read yet.
     incoming: VecDeque<Vec<u8>>,
     /// Bytes of the first of these that were read.
     taken: usize,
@@ -136,7 +136,7 @@ impl Channel {
                 continue;
             }
             drop(state);
-            // What cannot be read shows in the next round.
+            // A read error shows in the next round.
             let _ = incoming.read(&mut rest);
         }
     }

@@ -30,7 +30,7 @@ pub struct Connection {
 pub struct Manners {
     /// How long it waits for signs of life; without, for ever: for connections that cannot be half open.
     pub patience: Option<Patience>,
-    /// The level of zstd with which both sides pack what goes over; 0 for not at all.
+    /// The level of zstd with which both sides compress frames; 0 for no compression.
     pub level: u8,
 }
 
@@ -46,7 +46,7 @@ struct Channels {
     open: HashMap<u32, Arc<Channel>>,
     /// Channels up to this number have been open.
     last: u32,
-    /// Why no more can be opened.
+    /// The reason why no more channels can be opened.
     lost: Option<WireError>,
 }
 
@@ -110,13 +110,13 @@ impl Connection {
     /// Greets the other side and begins to read from it.
     ///
     /// # Errors
-    /// When it is no server of this protocol, or of another version.
+    /// When it is not a server of this protocol, or has another version.
     pub fn open(
         mut input: impl Read + Send + 'static,
         mut output: impl Write + Send + 'static,
         manners: Manners,
     ) -> Result<Arc<Self>, WireError> {
-        // A server that could not begin has closed its input, and says why elsewhere.
+        // A server that failed at the start has closed its input, and reports the reason elsewhere.
         let ours = Greeting { shows_life: manners.patience.is_some(), packs: true, level: manners.level };
         let greeted = write_hello(&mut output, ours);
         let agreed = read_hello(&mut input)?.agree(ours);
@@ -180,7 +180,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // The other side closes when this side's output is closed; nobody waits for that here.
+        // The other side closes when this side's output is closed. This is not waited for here.
         self.sender.close();
     }
 }
@@ -210,7 +210,7 @@ impl Call {
 impl Drop for Call {
     fn drop(&mut self) {
         if !self.channel.has_result() {
-            // If it cannot be said, the connection is gone, and that says it.
+            // If this cannot be sent, the connection is lost, which reports the failure as well.
             let _ = self.sender.send(Kind::Cancel, self.channel.number(), &[]);
         }
         self.shared.close(self.channel.number());
@@ -229,7 +229,7 @@ pub trait Handler: Sync {
 /// The server's side of a connection: carries out requests, side by side, until the client is gone.
 ///
 /// # Errors
-/// When the client is none, or breaks a rule. What was under way has ended by then.
+/// When the other side is not a client, or violates the protocol. By then all requests have ended.
 pub fn serve(
     mut input: impl Read + Send + 'static,
     mut output: impl Write + Send + 'static,
@@ -263,7 +263,7 @@ pub fn serve(
             }
         };
         if let Err(error) = &ended {
-            // Nobody is there to be written to, and a write may hang.
+            // The other side no longer reads, and a write can hang.
             sender.kill(error.clone());
         }
         shared.lose(WireError::Closed);
@@ -289,7 +289,7 @@ fn begin<'scope, 'env>(
             Err(error) => Err(Failure::other(format!("the request is not known here: {error}"))),
         };
         shared.close(number);
-        // If the client is gone there is nobody to tell.
+        // If the client has disconnected, nobody needs the result.
         let _ = channel.reply(&result);
     });
     Ok(())

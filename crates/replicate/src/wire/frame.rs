@@ -19,7 +19,7 @@ pub(super) const DATA_MAX: usize = 256 * 1024;
 /// Most bytes of a request or a result.
 pub(super) const MESSAGE_MAX: usize = 4 * 1024 * 1024;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Open,
@@ -69,7 +69,7 @@ impl Kind {
     }
 }
 
-/// What a side can do, and wants; or what both can do.
+/// The features that a side has and wants, or that both sides have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Greeting {
     /// It gives signs of life.
@@ -128,7 +128,7 @@ pub(super) fn read_hello(input: &mut dyn Read) -> Result<Greeting, WireError> {
             break;
         }
         read += more;
-        // What a shell prints may be shorter than a greeting, and nothing may follow it.
+        // The output of a shell can be shorter than a greeting, with nothing after it.
         let compared = read.min(MAGIC.len());
         if hello[..compared] != MAGIC[..compared] {
             return Err(WireError::NotSync { said: String::from_utf8_lossy(&hello[..read]).into_owned() });
@@ -178,7 +178,7 @@ pub(super) fn read_frame(input: &mut dyn Read, payload: &mut Vec<u8>) -> Result<
         return Err(WireError::protocol(format!("a frame of kind {code} with {len} bytes")));
     }
     payload.clear();
-    // Memory is taken for what has come, not for what was announced.
+    // Memory is allocated for the bytes that have arrived, not for the announced length.
     let read = input.take(len as u64).read_to_end(payload)?;
     if read < len {
         return Err(WireError::Closed);

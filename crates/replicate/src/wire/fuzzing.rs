@@ -1,5 +1,5 @@
-//! The server's side of a connection without its threads, for the fuzz target: what a client may say, up to the first rule
-//! that it breaks.
+//! The server side of a connection without threads, for the fuzz target: accepts the frames of a client up to the
+//! first violation of the protocol.
 
 use std::io::Read;
 
@@ -37,6 +37,6 @@ pub fn client(mut input: &[u8]) {
         let mut incoming = channel.incoming();
         while incoming.read(&mut piece).is_ok_and(|len| len > 0) {}
     }
-    // A thread that is just ending looks like a leak to who looks at that moment.
+    // A thread that is just ending looks like a leak to a check at this moment.
     let _ = thread.join();
 }

@@ -31,10 +31,10 @@ pub enum WireError {
     /// The other side is gone.
     #[error("the connection was closed by the other side")]
     Closed,
-    /// What came is no greeting.
+    /// The first bytes are not a greeting.
     #[error(
-        "the other side is not 'snowmelt serve sync': it said {said:?}. If a login script there prints something, \
-         it must not when there is no terminal"
+        "the other side is not 'snowmelt serve sync': it said {said:?}. Login scripts there must print nothing if \
+         there is no terminal"
     )]
     NotSync {
         /// The first bytes that came.
@@ -50,8 +50,8 @@ pub enum WireError {
         /// This side's.
         ours: u32,
     },
-    /// Nothing was heard of it for too long.
-    #[error("nothing was heard of the other side for {} s: the connection is taken for dead", timeout.as_secs_f32())]
+    /// Nothing arrived for too long.
+    #[error("no data came from the other side for {} s: the connection is considered dead", timeout.as_secs_f32())]
     Silent {
         /// For so long.
         timeout: std::time::Duration,
@@ -65,7 +65,7 @@ pub enum WireError {
     /// The streams failed.
     #[error("the connection failed: {why}")]
     Io {
-        /// What the system said.
+        /// The error of the system.
         why: String,
     },
 }

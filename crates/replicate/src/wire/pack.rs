@@ -1,6 +1,6 @@
 //! DATA packed with zstd, frame by frame.
 //!
-//! What comes of a frame is at most as long as a frame of DATA may be, whatever it says of itself.
+//! A decompressed frame is at most as long as a frame of DATA may be, regardless of its announced length.
 
 use zstd_safe::{CCtx, CParameter};
 
@@ -27,8 +27,8 @@ impl Packer {
         Self { context: CCtx::create(), level, pause: 0 }
     }
 
-    /// The payload of a packed frame; `None` if the bytes had better go as they are: what is compressed already does not get
-    /// smaller.
+    /// The payload of a packed frame. `None` if the bytes should be sent unpacked, because compressed data does not
+    /// get smaller.
     pub(super) fn pack(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         if bytes.len() < LEAST {
             return None;
@@ -42,7 +42,7 @@ impl Packer {
         packed.resize(HEADER_LEN + bytes.len(), 0);
         self.context.set_parameter(CParameter::CompressionLevel(i32::from(self.level))).ok()?;
         let (_, room) = packed.split_at_mut_checked(HEADER_LEN)?;
-        // What does not fit where the bytes themselves would was not worth it either.
+        // A result that does not fit into the space of the original bytes is not useful either.
         let len = self.context.compress2(room, bytes).ok().filter(|len| *len < bytes.len() / 16 * 15);
         let Some(len) = len else {
             self.pause = PAUSE;
@@ -53,7 +53,7 @@ impl Packer {
     }
 }
 
-/// What was packed.
+/// The packed bytes.
 pub(super) fn unpack(payload: &[u8]) -> Result<Vec<u8>, WireError> {
     let bad = |why: &str| WireError::protocol(format!("a packed frame {why}"));
     let (len, packed) = payload.split_first_chunk::<HEADER_LEN>().ok_or_else(|| bad("without a length"))?;

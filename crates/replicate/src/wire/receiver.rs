@@ -1,7 +1,7 @@
 //! Where frames come in.
 //!
-//! One thread reads them, so that whoever waits for one can stop waiting: a connection of which nothing is heard for too long is
-//! dead, though its streams are open.
+//! One thread reads the frames, so that a reader can stop waiting for one. A connection on which nothing arrives for
+//! too long is considered dead, even if its streams are open.
 
 use std::io::{BufReader, Read};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::sender::Sender;
 
 /// Frames that are read ahead.
 const AHEAD: usize = 4;
-/// How often it is looked for frames where nobody shows signs of life.
+/// How often the receiver checks for frames on a silent connection.
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
 /// How long to wait for a sign of life of the other side.
@@ -24,7 +24,7 @@ const FOR_EVER: Duration = Duration::from_secs(3600);
 pub struct Patience {
     /// How often to give one.
     pub interval: Duration,
-    /// After how long without one the connection is taken for dead.
+    /// Time without a frame after which the connection is considered dead.
     pub timeout: Duration,
 }
 
@@ -79,7 +79,7 @@ impl Receiver {
                     Err(error) => Err(error),
                 };
                 let is_over = frame.is_err();
-                // Nobody listens any more if that fails.
+                // If this fails, there is no reader any more.
                 if sender.send(frame).is_err() || is_over {
                     return;
                 }

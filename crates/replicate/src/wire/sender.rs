@@ -1,7 +1,7 @@
 //! Where frames go out.
 //!
-//! One thread writes them, so that nobody else waits for the other side's kernel: a connection that is found dead is dead for
-//! everybody at once, also while a write to it hangs.
+//! One thread writes the frames, so that no other thread waits for the kernel of the other side. When a connection is
+//! found dead, this applies to all threads at once, also while a write to it hangs.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -15,7 +15,7 @@ use super::WireError;
 use super::frame::{Greeting, Kind, encode_frame};
 use super::pack::Packer;
 
-/// Bytes that wait to be written before those who have more are made to wait.
+/// Maximum number of bytes in the queue. Callers with more bytes have to wait.
 const QUEUE_MAX: usize = 1024 * 1024;
 
 pub(super) struct Sender {
@@ -78,7 +78,7 @@ impl Sender {
             }
             self.changed.notify_all();
         }
-        // The other side reads the end before anybody here hears of it.
+        // The other side reads the end before a thread on this side notices it.
         drop(output);
         self.queue.lock().written = true;
         self.changed.notify_all();
@@ -105,7 +105,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Says that this side is there, unless more than that waits to be said.
+    /// Sends a sign of life, unless other frames are waiting to be sent.
     pub(super) fn show_life(&self) {
         let mut queue = self.queue.lock();
         if queue.frames.is_empty()
@@ -125,7 +125,7 @@ impl Sender {
         self.changed.notify_all();
     }
 
-    /// Nothing more comes: the output is closed when what waits has been written.
+    /// There are no more frames: the output is closed when all waiting ones have been written.
     pub(super) fn close(&self) {
         self.queue.lock().closed = true;
         self.changed.notify_all();

@@ -32,19 +32,19 @@ pub(super) struct Runner<'a, 'b> {
     pub(super) app: &'a mut App<'b>,
     pub(super) config: &'a Config,
     pub(super) books: &'a Books,
-    /// Where what is done is told, if it is not gathered for JSON.
+    /// The output of messages, if they are not collected for JSON.
     pub(super) tells: Tells,
-    /// What was done, for programs.
+    /// The report of what was done, for programs.
     pub(super) done: Vec<Value>,
     pub(super) succeeded: usize,
     pub(super) failed: usize,
     /// Something that the policy is about is not there.
     lacks: bool,
-    /// Who is told that the work goes on.
+    /// The watchdog that gets signs of life.
     watchdog: Option<&'a Watchdog>,
 }
 
-/// Who is told what is done. Failures are always told.
+/// Where actions are reported. Failures are always reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tells {
     Nobody,
@@ -68,7 +68,7 @@ impl<'a, 'b> Runner<'a, 'b> {
         }
     }
 
-    /// Reports to `watchdog` that the work goes on.
+    /// Sends a sign of life to `watchdog`.
     pub(super) fn watched(mut self, watchdog: &'a Watchdog) -> Self {
         self.watchdog = Some(watchdog);
         self
@@ -80,7 +80,7 @@ impl<'a, 'b> Runner<'a, 'b> {
         }
     }
 
-    /// A planner for what was found, now.
+    /// A planner for the current survey.
     pub(super) fn planner<'s>(
         config: &'s Config,
         app: &App<'_>,
@@ -90,7 +90,7 @@ impl<'a, 'b> Runner<'a, 'b> {
         Planner::new(config, state, Timestamp::now(), &app.context.time_zone(), host)
     }
 
-    /// How all of it ended.
+    /// The overall result.
     pub(super) fn exit(&self) -> Exit {
         match (self.failed, self.succeeded) {
             (0, _) if !self.lacks => Exit::Ok,
@@ -101,7 +101,7 @@ impl<'a, 'b> Runner<'a, 'b> {
     }
 
     pub(super) fn say(&mut self, line: &str) {
-        // If nobody listens any more the policy is carried out all the same.
+        // If the output is closed, the policy is still executed.
         match self.tells {
             Tells::Nobody => {}
             Tells::Output => {
@@ -163,7 +163,7 @@ impl<'a, 'b> Runner<'a, 'b> {
         {
             variables.extend(both("SCRIPT", "post"));
             variables.extend(both("PRE_FAILURE", if pre_failed { "1" } else { "0" }));
-            // Whatever was stopped before is to go on, even if we are to end.
+            // Services that were stopped before have to be resumed, even if this process must end.
             if let Err(why) = self.hook("post_snapshot_script", command, variables, hooks.timeout, false) {
                 self.complain(why);
             }
@@ -281,7 +281,7 @@ impl<'a, 'b> Runner<'a, 'b> {
             )
         {
             // It wants the snapshot to stay.
-            self.complain(format_args!("{why}: {}@{} stays", of.dataset, of.snapshot));
+            self.complain(format_args!("{why}: {}@{} is kept", of.dataset, of.snapshot));
             return;
         }
         let before = self.failed;
@@ -347,7 +347,7 @@ impl<'a, 'b> Runner<'a, 'b> {
     pub(super) fn replicate(&mut self, name: &str) -> Result<bool> {
         let Some(job) = self.config.jobs.get(name) else { return Ok(false) };
         let Some(_lock) = self.books.lock(&lock_name(name))? else {
-            self.say(&format!("job {name}: another run is at it"));
+            self.say(&format!("job {name} is already running"));
             return Ok(false);
         };
         let before = self.books.page(name);
@@ -358,7 +358,7 @@ impl<'a, 'b> Runner<'a, 'b> {
             target: job.target.clone(),
             began: Some(began),
             succeeded: before.succeeded.filter(|_| is_same),
-            failure: Some("it was ended before it was done".to_owned()),
+            failure: Some("it was stopped before it finished".to_owned()),
         };
         self.books.write(name, &page)?;
         let result = self.replicate_with_hooks(name, job);
@@ -418,7 +418,7 @@ impl<'a, 'b> Runner<'a, 'b> {
             false => Err(said.err.trim_end().to_owned()),
         };
         if succeeded && !said.err.trim().is_empty() {
-            // What was strange, but did not stop it.
+            // Warnings that did not stop it.
             self.app.context.complain(format_args!("job {name}: {}", said.err.trim_end()));
         }
         if let Some(command) = &job.post_script {
@@ -432,12 +432,12 @@ impl<'a, 'b> Runner<'a, 'b> {
     }
 }
 
-/// Whether something is run for each snapshot that goes.
+/// Whether a hook runs for each snapshot that is destroyed.
 fn is_hooked(hooks: &Hooks) -> bool {
     hooks.pre_pruning.is_some() || hooks.pruning.is_some()
 }
 
-/// What hooks are told of snapshots.
+/// The data about snapshots for hooks.
 fn taking_variables(taking: &Taking) -> Vec<(String, String)> {
     let targets: Vec<&str> = taking.datasets.iter().map(|of| of.dataset.as_str()).collect();
     let all = || taking.datasets.iter().flat_map(|of| &of.snapshots);

@@ -1,8 +1,8 @@
-//! What is remembered of jobs, and locks so that nothing is done twice at once.
+//! The state of jobs, and locks that prevent concurrent runs.
 //!
-//! In `$XDG_STATE_HOME/snowmelt/policy` (`~/.local/state/…`; for root `/var/lib/snowmelt/policy`): a file of JSON a job, and
-//! lock files, which stay and are locked by flock(2). Nothing here is needed: without it jobs run again, and find nothing
-//! to do.
+//! The directory is `$XDG_STATE_HOME/snowmelt/policy` (`~/.local/state/…`; for root `/var/lib/snowmelt/policy`). It
+//! has a JSON file for each job, and lock files, which are kept and locked by flock(2). The state may be lost: then
+//! jobs run again, and find nothing to do.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -32,10 +32,10 @@ pub(super) struct Books {
     directory: PathBuf,
 }
 
-/// What is remembered of a job.
+/// The stored state of a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Page {
-    /// Of what it was told to do: another job of the same name is another one.
+    /// Identifies the settings of the job: with other settings, a job of the same name is a different job.
     pub(super) source: String,
     pub(super) target: String,
     /// When it last began: seconds since 1970.
@@ -70,7 +70,7 @@ impl Books {
         fs::create_dir_all(&self.directory).map_err(|error| failed(&error))?;
         let file = File::options().create(true).truncate(false).write(true).open(&path);
         let file = file.map_err(|error| failed(&error))?;
-        // Who only looks whether it is locked has it for a moment.
+        // A process that only checks the lock holds it for a moment.
         for _ in 0..LOOKERS {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(Some(Lock(file))),
@@ -102,7 +102,7 @@ impl Books {
         flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
     }
 
-    /// What is remembered of a job; nothing if that cannot be read.
+    /// The state of a job; empty if it cannot be read.
     pub(super) fn page(&self, job: &str) -> Page {
         let Ok(file) = File::open(self.directory.join(format!("{job}.json"))) else { return Page::default() };
         let mut content = String::new();
@@ -112,7 +112,7 @@ impl Books {
         }
     }
 
-    /// Remembers it. Whoever does has the job's lock.
+    /// Stores it. The caller must hold the job's lock.
     ///
     /// # Errors
     /// When the directory cannot be written.

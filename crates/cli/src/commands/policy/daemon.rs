@@ -1,7 +1,7 @@
 //! `serve`: the policy, all the time.
 //!
-//! The main loop takes and prunes snapshots. Each job that is due is run by a thread of its own, so that one which takes
-//! hours keeps nothing else waiting.
+//! The main loop takes and prunes snapshots. Each due job has its own thread, so that a job that takes hours does not
+//! delay anything else.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
@@ -28,7 +28,7 @@ use crate::signals;
 
 /// How soon a signal or the end of a job is seen.
 const TICK: Duration = Duration::from_millis(100);
-/// How long nothing is looked at, at most: there may be new datasets, or a pool may be full.
+/// Maximum time between two checks: there can be new datasets, or a pool can be full.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_mins(15);
 
 /// Follows the policy in this file until it is interrupted, with a log from the level `least` on.
@@ -41,16 +41,16 @@ pub(super) fn run(app: &mut App<'_>, path: &Path, least: Level) -> Result<Exit> 
     let hung_up = signals::flag_on_hangup();
     notify(app.context, "READY=1");
     let mut standing = Standing::new(least, Watchdog::new(app.context));
-    standing.say(app.context, Level::Info, &format!("following {}", path.display()));
+    standing.say(app.context, Level::Info, &format!("following the policy {}", path.display()));
     while !app.context.is_cancelled() {
         if hung_up.swap(false, Ordering::Relaxed) {
             reloading(app.context);
             match load(path) {
                 Ok(read) => {
                     config = Arc::new(read);
-                    standing.say(app.context, Level::Info, &format!("read {} again", path.display()));
+                    standing.say(app.context, Level::Info, &format!("reloaded {}", path.display()));
                 }
-                Err(error) => app.context.complain(format_args!("{error}\nthe policy stays as it was")),
+                Err(error) => app.context.complain(format_args!("{error}\nthe policy is unchanged")),
             }
             notify(app.context, "READY=1");
         }
@@ -72,7 +72,7 @@ struct Standing {
     least: Level,
     watchdog: Watchdog,
     jobs: Vec<Running>,
-    /// What the last pass did not do though it could seem due: that is told once.
+    /// What the last pass did not do, although it could seem due. This is reported only once.
     notes: BTreeSet<String>,
 }
 
@@ -87,13 +87,16 @@ impl Standing {
         }
     }
 
-    /// Tells systemd, and whoever looks for a fault, what is done and when it is looked again.
+    /// Reports to systemd and in the debug log what is running, and the time of the next check.
     fn tell_status(&self, context: &mut Context, wake: Timestamp) {
         let time = wake.to_zoned(context.time_zone()).strftime("%H:%M:%S").to_string();
         let jobs: Vec<&str> = self.jobs.iter().map(|job| job.name.as_str()).collect();
-        let running =
-            if jobs.is_empty() { "no job runs".to_owned() } else { format!("jobs: {}", jobs.join(", ")) };
-        let text = format!("{running}; next look at {time}");
+        let running = if jobs.is_empty() {
+            "no job is running".to_owned()
+        } else {
+            format!("jobs: {}", jobs.join(", "))
+        };
+        let text = format!("{running}; next check at {time}");
         status(context, &text);
         self.say(context, Level::Debug, &text);
     }
@@ -104,7 +107,7 @@ struct Running {
     thread: std::thread::JoinHandle<()>,
 }
 
-/// Does what is due now; when to look again.
+/// Does what is due now, and returns the time of the next check.
 fn pass(app: &mut App<'_>, config: &Arc<Config>, books: &Books, standing: &mut Standing) -> Timestamp {
     let host = host();
     let latest = Timestamp::now() + LOOK_AGAIN;
@@ -131,7 +134,7 @@ fn pass(app: &mut App<'_>, config: &Arc<Config>, books: &Books, standing: &mut S
         let planner = Runner::planner(config, runner.app, &found.state, &host);
         let jobs = planner.jobs_due(&Plan::default());
         due = jobs.iter().filter_map(Action::job).map(str::to_owned).collect();
-        // Jobs that begin now need what is there.
+        // Jobs that start now need the current state.
         for name in &due {
             if let Some(state) = found.state.jobs.get_mut(name) {
                 state.running = true;
@@ -147,7 +150,7 @@ fn pass(app: &mut App<'_>, config: &Arc<Config>, books: &Books, standing: &mut S
     drop(lock);
     for name in due {
         if !app.context.is_cancelled() && !standing.jobs.iter().any(|job| job.name == name) {
-            standing.say(app.context, Level::Debug, &format!("job {name} begins"));
+            standing.say(app.context, Level::Debug, &format!("job {name} started"));
             begin(app, config, books, standing, name);
         }
     }
@@ -192,7 +195,8 @@ fn surroundings(context: &Context) -> std::io::Result<Context> {
     }))
 }
 
-/// Waits until it is time, a signal has come or a job has ended. The clock may be set meanwhile: it is looked at all the time.
+/// Waits until the time, a signal, or the end of a job. The clock can be set in the meantime, so it is read again and
+/// again.
 fn wait(context: &Context, wake: Timestamp, hung_up: &AtomicBool, standing: &mut Standing) {
     let begun = Timestamp::now();
     loop {

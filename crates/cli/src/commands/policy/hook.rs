@@ -15,7 +15,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// A command, and how it is run.
 pub(super) struct Hook<'a> {
-    /// What it is called in messages.
+    /// Its name in messages.
     pub(super) name: &'a str,
     /// For a shell.
     pub(super) command: &'a str,
@@ -25,7 +25,7 @@ pub(super) struct Hook<'a> {
     pub(super) timeout: u64,
     /// Ends it when it becomes true.
     pub(super) cancelled: Option<&'a AtomicBool>,
-    /// Where what it says goes, line by line.
+    /// Where its output goes, line by line.
     pub(super) output: Option<PassOn>,
     /// Called while it runs.
     pub(super) alive: &'a dyn Fn(),

@@ -1,4 +1,4 @@
-//! Commands run from within: with the same words as anybody would use, so that they do the same.
+//! Commands that this process runs itself, with the same arguments as on the command line, so that they do the same.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,10 +13,10 @@ use crate::context::{Context, Surroundings};
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 
-/// What is kept of what a command says.
+/// Maximum size of the stored output of a command.
 const SAID_MAX: u64 = 64 << 20;
 
-/// What a command said.
+/// The output of a command.
 pub(super) struct Said {
     pub(super) exit: Exit,
     pub(super) out: String,
@@ -26,7 +26,7 @@ pub(super) struct Said {
 /// Runs a command with these words, in our surroundings but for standard input and output.
 ///
 /// # Errors
-/// When there is no memory for what it says.
+/// When there is no memory for its output.
 pub(super) fn run(app: &App<'_>, words: impl IntoIterator<Item = impl Into<OsString>>) -> Result<Said> {
     let failed = |error: &io::Error| CliError::failed("cannot run a command", error);
     let mut args: Vec<OsString> = words.into_iter().map(Into::into).collect();

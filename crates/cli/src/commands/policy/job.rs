@@ -40,7 +40,7 @@ impl Sync {
     }
 }
 
-/// The words that do what a job says.
+/// The command line of a job.
 pub(super) fn words(job: &Job) -> Vec<OsString> {
     let mut words: Vec<OsString> = vec!["sync".into(), "--json".into()];
     let said = &job.sync;
@@ -63,7 +63,7 @@ pub(super) fn words(job: &Job) -> Vec<OsString> {
             words.push(flag.into());
         }
     }
-    // With '=', so that no value can be taken for an option.
+    // With '=', so that a value cannot be parsed as an option.
     let mut valued = |flag: &str, value: &str| words.push(format!("{flag}={value}").into());
     said.exclude.iter().for_each(|pattern| valued("--exclude", pattern));
     said.identifier.iter().for_each(|identifier| valued("--identifier", identifier));
@@ -94,7 +94,7 @@ pub(super) fn understand(app: &App<'_>, name: &str, job: &Job) -> Result<Sync> {
     let args = match parse(&words(job), None) {
         Ok(cli) => match cli.command {
             Command::Sync(args) => args,
-            _ => return Err(wrong("it is no sync".to_owned())),
+            _ => return Err(wrong("its source and target are not valid for a sync".to_owned())),
         },
         Err(failure) => {
             use crate::args::ParseFailure::{Help, Missing, Usage};
@@ -106,7 +106,7 @@ pub(super) fn understand(app: &App<'_>, name: &str, job: &Job) -> Result<Sync> {
         Place::Dataset(remote) => Ok(End::Dataset(remote)),
         Place::Elsewhere(_) if is_without_snapshots(text) => Ok(End::Files),
         Place::Path(_) | Place::Elsewhere(_) | Place::Standard => {
-            Err(wrong(format!("'{text}' is no dataset")))
+            Err(wrong(format!("'{text}' is not a dataset")))
         }
     };
     let (source, target) = match rsync_end(app, &args).map_err(|error| wrong(error.to_string()))? {
@@ -118,7 +118,7 @@ pub(super) fn understand(app: &App<'_>, name: &str, job: &Job) -> Result<Sync> {
     for (files, other, other_name) in [(&source, &target, &job.target), (&target, &source, &job.source)] {
         if matches!(files, End::Files) && !other.dataset().is_some_and(is_here) {
             return Err(wrong(format!(
-                "'{other_name}' must be a dataset of this machine, as the other end is none"
+                "'{other_name}' must be a dataset of this machine, because the other end is not"
             )));
         }
     }
@@ -127,7 +127,7 @@ pub(super) fn understand(app: &App<'_>, name: &str, job: &Job) -> Result<Sync> {
     {
         if rules.is_some() && end.dataset().is_none() {
             let what = if rsync_end(app, &args).is_ok_and(|end| end.is_some()) {
-                "a server of rsync"
+                "an rsync server"
             } else {
                 "a directory"
             };
@@ -136,14 +136,14 @@ pub(super) fn understand(app: &App<'_>, name: &str, job: &Job) -> Result<Sync> {
     }
     if job.when == When::AfterSnapshot && !source.dataset().is_some_and(is_here) {
         return Err(wrong(format!(
-            "when = \"after_snapshot\": snapshots of '{}' are not seen from here: give it a time",
+            "when = \"after_snapshot\": snapshots of '{}' are taken elsewhere: give a time instead",
             job.source
         )));
     }
     Ok(Sync { args, source, target })
 }
 
-/// What stands before names of this place to tell them from those of this machine; nothing for this machine.
+/// The prefix of names at this place, to distinguish them from names on this machine. Empty for this machine.
 pub(super) fn place_name(remote: &Remote) -> String {
     let host = remote.host.as_ref().map(|host| format!("{host}:")).unwrap_or_default();
     let zfs = if remote.is_zfs { "zfs:" } else { "" };

@@ -50,7 +50,7 @@ fn read(path: &Path) -> Result<String> {
     let mut content = String::new();
     let length = file.take(LENGTH_MAX + 1).read_to_string(&mut content).map_err(|error| failed(&error))?;
     match length as u64 > LENGTH_MAX {
-        true => Err(CliError::Failed(format!("{}: a policy has at most 4 MiB", path.display()))),
+        true => Err(CliError::Failed(format!("{}: a policy can have at most 4 MiB", path.display()))),
         false => Ok(content),
     }
 }

@@ -1,6 +1,6 @@
 //! `policy`, and `serve` without a subcommand.
 //!
-//! What has to be done is planned by `snowmelt-policy`. It is done here, by the same commands that people use.
+//! `snowmelt-policy` plans the actions. They are executed here, with the same commands that users run.
 
 mod act;
 mod books;
@@ -27,10 +27,10 @@ use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::journal::Level;
 
-/// The lock of whoever takes and prunes snapshots.
+/// The lock for taking and pruning snapshots.
 const SNAPSHOTS: &str = "snapshots";
 
-/// Does what the words say.
+/// Runs the command.
 ///
 /// # Errors
 /// When the policy cannot be read or understood, or output fails.
@@ -100,12 +100,12 @@ fn check(app: &mut App<'_>, config: &Config, books: &Books, as_json: bool) -> Re
     complained(app, &complaints(config, &found))
 }
 
-/// What could not be looked at, and what is not there.
+/// Places that could not be read, and datasets that do not exist.
 fn complaints(config: &Config, found: &Survey) -> Vec<String> {
     found.complaints.iter().cloned().chain(config.missing(&found.state).map(missing)).collect()
 }
 
-/// Says that the dataset of a section is not there; whatever else the policy is about goes on.
+/// Reports that the dataset of a section does not exist. The rest of the policy is not affected.
 fn missing(section: &Section) -> String {
     format!("warning: dataset '{}' does not exist: {}", section.dataset, section.stands)
 }
@@ -135,7 +135,7 @@ fn complained(app: &mut App<'_>, complaints: &[String]) -> Result<Exit> {
     Ok(Exit::unless(!complaints.is_empty()))
 }
 
-/// Snapshots, then jobs, then pruning; each looks at what the one before has made.
+/// Snapshots, then jobs, then pruning. Each uses the results of the previous one.
 fn once(app: &mut App<'_>, config: &Config, books: &Books, tells: Tells, as_json: bool) -> Result<Exit> {
     let host = host();
     let runner = &mut Runner::new(app, config, books, tells);
@@ -153,7 +153,7 @@ fn once(app: &mut App<'_>, config: &Config, books: &Books, tells: Tells, as_json
         }
         runner.take(&taking);
     } else {
-        runner.say("another run takes and prunes snapshots");
+        runner.say("another run is taking and pruning snapshots");
     }
     let found = survey(runner.app, config, books, &|_| false);
     let due = Runner::planner(config, runner.app, &found.state, &host).jobs_due(&Plan::default());

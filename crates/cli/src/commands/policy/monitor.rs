@@ -14,7 +14,7 @@ use crate::app::App;
 use crate::error::Result;
 use crate::exit::Exit;
 
-/// What is asked for.
+/// The kind of check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Question {
     Snapshots,
@@ -23,7 +23,7 @@ pub(super) enum Question {
     Replication,
 }
 
-/// Prints the answer, and exits with what it is worth.
+/// Prints the answer, and exits with its status.
 ///
 /// # Errors
 /// When output fails.

@@ -1,4 +1,4 @@
-//! What is planned and how things stand: tables for people, JSON for programs.
+//! The plan and the status: tables for users, JSON for programs.
 
 use std::io::Write;
 
@@ -13,7 +13,7 @@ use crate::app::App;
 use crate::error::Result;
 use crate::output::table::{self, Column};
 
-/// What would be done: a table for each kind of it, in the order in which it would be.
+/// The planned actions: a table for each kind, in the order of execution.
 pub(super) fn plan(app: &mut App<'_>, plan: &Plan, complaints: &[String], as_json: bool) -> Result<()> {
     if as_json {
         let actions: Vec<Value> = plan.actions.iter().flat_map(action_json).collect();
@@ -99,7 +99,7 @@ pub(super) fn status(
         moment.map_or_else(|| "-".to_owned(), |moment| format!("in {}", short((moment - now).max(0))))
     };
     if periods.is_empty() && jobs.is_empty() {
-        writeln!(app.context.out, "the policy is about nothing that is there")?;
+        writeln!(app.context.out, "no dataset of the policy exists")?;
     }
     if !periods.is_empty() {
         let columns = [

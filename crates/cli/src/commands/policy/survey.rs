@@ -1,4 +1,4 @@
-//! What is there.
+//! The existing datasets and snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::error::{CliError, Result};
 use crate::facts::PoolFacts;
 use crate::request::{Reply, Request};
 
-/// What was found, and what could not be looked at.
+/// What was found, and the errors.
 #[derive(Default)]
 pub(super) struct Survey {
     pub(super) state: State,
@@ -25,7 +25,8 @@ pub(super) struct Survey {
     pub(super) complaints: Vec<String>,
 }
 
-/// Looks at everything that the policy is about. Ends of jobs elsewhere are reached only for jobs that `reaches` is true for.
+/// Reads the state of everything in the policy. Ends of jobs on other machines are contacted only for jobs for which
+/// `reaches` is true.
 pub(super) fn survey(
     app: &mut App<'_>,
     config: &Config,
@@ -49,7 +50,7 @@ pub(super) fn survey(
             roots.push((remote.dataset.clone(), sync.args.recursive));
         }
     }
-    // Whose rules are asked for, and what jobs are about, whoever asks: each once.
+    // The datasets with rules, and those of jobs, each once.
     let here = look_here(app, &roots, &mut found);
     let is_ruled = |name: &str| {
         config.roots().iter().any(|(root, recursive)| name == *root || *recursive && is_below(name, root))
@@ -72,7 +73,7 @@ pub(super) fn survey(
             failure: page.failure,
             ..JobState::default()
         };
-        // Of what is files at one end, files are left out.
+        // If one end is a directory, the patterns leave out files.
         let excluded = sync.source.dataset().map(|source| (source, exclusion(&sync.args, source)));
         let excluded = excluded.filter(|_| !sync.has_files());
         for (side, end) in [(&mut state.source, &sync.source), (&mut state.target, &sync.target)] {
@@ -153,7 +154,7 @@ fn pool_facts(app: &mut App<'_>, pool: &str) -> Result<PoolFacts> {
     let known = known.ok_or_else(|| CliError::Failed(format!("cannot open '{pool}': no such pool")))?;
     match app.query(&known, &Request::Pool)? {
         Reply::Pool(facts) => Ok(*facts),
-        _ => Err(CliError::Failed("the owner's answer is to another question".to_owned())),
+        _ => Err(CliError::Failed("the pool's owner answered a different request".to_owned())),
     }
 }
 
@@ -180,7 +181,7 @@ fn look_there(app: &App<'_>, args: &SyncArgs, remote: &Remote) -> Result<Vec<Dat
     Ok(described?.into_iter().map(dataset).collect())
 }
 
-/// The arguments of a sync that says nothing.
+/// The arguments of a sync without options.
 fn plain_sync(dataset: &str) -> Result<SyncArgs> {
     match parse(&["sync".into(), dataset.into(), dataset.into()], None).map(|cli| cli.command) {
         Ok(Command::Sync(args)) => Ok(args),

@@ -16,7 +16,7 @@ use crate::journal::{Level, ServerLog};
 /// The longest file that is read.
 const FILE_MAX: u64 = 1 << 20;
 
-/// What a client may do with an export.
+/// The rights of a client for an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Access {
     /// To it, the export does not exist.
@@ -44,7 +44,7 @@ struct Section {
     write: Vec<String>,
 }
 
-/// A client: what its certificate must have, all of it, and what it may use.
+/// A client: the conditions for its certificate, all of which must be met, and the exports that it may use.
 #[derive(Debug, Default)]
 struct Client {
     fingerprint: Option<[u8; 32]>,
@@ -70,7 +70,7 @@ impl Client {
             })
             .transpose()?;
         if let Some(wrong) = read.iter().chain(&write).find(|export| Name::parse(export).is_err()) {
-            return Err(format!("[client.{name}] '{wrong}' is no name of a dataset or snapshot"));
+            return Err(format!("[client.{name}] '{wrong}' is not a valid name of a dataset or snapshot"));
         }
         let dns_name = dns_name.map(|dns_name| dns_name.to_ascii_lowercase());
         Ok(Self { fingerprint, common_name, dns_name, read, write })
@@ -118,7 +118,7 @@ fn parse(text: &str) -> Result<Vec<Client>, String> {
     document.client.into_iter().map(|(name, section)| Client::of(&name, section)).collect()
 }
 
-/// What tells one content of a file from the next.
+/// Identifies a version of a file.
 type Stamp = (u64, u64, u64, (i64, i64), (i64, i64));
 
 /// The file, which is read again when it has changed.
@@ -137,13 +137,14 @@ struct Known {
 
 impl Clients {
     /// # Errors
-    /// What is wrong with the file.
+    /// The error in the file.
     pub(super) fn open(path: PathBuf, log: ServerLog) -> Result<Self, String> {
         let (stamp, clients) = read(&path)?;
         Ok(Self { path, log, known: Mutex::new(Known { stamp: Some(stamp), clients }) })
     }
 
-    /// What `identity` may do with an export, which is a dataset or a snapshot. Several sections add up.
+    /// The rights of `identity` for an export, which is a dataset or a snapshot. The rights of several sections are
+    /// combined.
     pub(super) fn access(&self, identity: &Identity, export: &str) -> Access {
         let certificate = match identity {
             Identity::Local => return Access::Write,
@@ -165,12 +166,13 @@ impl Clients {
         let text = match read(&self.path) {
             Ok((stamp, clients)) => {
                 *known = Known { stamp: Some(stamp), clients };
-                return self.log.line(Level::Info, &format!("read {} again", self.path.display()));
+                return self.log.line(Level::Info, &format!("reloaded {}", self.path.display()));
             }
             Err(text) => text,
         };
         *known = Known { stamp, clients: Vec::new() };
-        self.log.line(Level::Error, &format!("{text}\nuntil that is mended no client sees any export"));
+        self.log
+            .line(Level::Error, &format!("{text}\nuntil the file is corrected, no client can use an export"));
     }
 }
 
@@ -245,7 +247,7 @@ mod tests {
         ] {
             assert_eq!(clients.access(identity, export), access, "{identity:?} {export}");
         }
-        // What is taken away is gone with the next question, and a file that is wrong gives nothing to anybody.
+        // A removed right ends with the next check, and an invalid file gives no rights to anyone.
         std::fs::write(&path, "[client.host]\ncommon_name = \"host\"\nread = [\"tank/vm1\"]\n").unwrap();
         assert_eq!(clients.access(&half, "tank/vm1"), Access::Read);
         std::fs::write(&path, "[client.host]\ncommon_nam = \"host\"\n").unwrap();
@@ -261,7 +263,7 @@ mod tests {
         for (text, part) in [
             ("[client.a]\nread = [\"tank\"]", "needs a fingerprint"),
             ("[client.a]\nfingerprint = \"12\"", "64 hexadecimal digits"),
-            ("[client.a]\ncommon_name = \"a\"\nread = [\"tank//x\"]", "is no name"),
+            ("[client.a]\ncommon_name = \"a\"\nread = [\"tank//x\"]", "is not a valid name"),
             ("[client.a]\ncn = \"a\"", "cn"),
             ("client = 3", "client"),
         ] {

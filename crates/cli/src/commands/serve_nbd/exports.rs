@@ -17,7 +17,7 @@ use crate::error::chain;
 /// Runs of blocks in one answer.
 const EXTENTS_MAX: usize = 4096;
 
-/// What stays the same when a volume or a snapshot of it is renamed.
+/// An identity that does not change when a volume or its snapshot is renamed.
 type VolumeId = (DatasetId, Option<SnapshotId>);
 
 /// The volumes of a pool.
@@ -80,7 +80,8 @@ impl Volumes {
         }
     }
 
-    /// What a name leads to now. A volume that clients have open may be renamed, and its name given to another one.
+    /// The object that a name leads to now. A volume that clients have open can be renamed, and its name can be given
+    /// to another volume.
     fn id(&self, name: &str) -> Result<VolumeId, VolumeError> {
         let name = Name::parse(name).map_err(DatasetError::from)?;
         let found = self.datasets.catalog().find(&name)?;
@@ -197,7 +198,7 @@ impl Export for Device {
     }
 
     fn write_zeroes(&self, offset: u64, length: u64, _may_trim: bool) -> io::Result<()> {
-        // What is copied on write has no room set aside in any case.
+        // Copy-on-write never has space that is allocated in advance.
         self.written()?.zero(offset, length).map_err(failure)
     }
 

@@ -19,7 +19,7 @@ const ATTEMPT: &str = "cannot serve NBD";
 /// How connections over TCP are protected.
 ///
 /// # Errors
-/// When the words leave TCP open to everybody without saying so, or the certificates are no good.
+/// When the arguments open TCP to everyone without `--insecure`, or the certificates are not valid.
 pub(super) fn tls(app: &App<'_>, args: &ServeNbdArgs, log: &ServerLog) -> Result<Tls> {
     let mode = args.tls.unwrap_or(if args.tls_dir.is_some() { TlsMode::Required } else { TlsMode::Off });
     if let Some(address) = args.listen.first()
@@ -27,8 +27,8 @@ pub(super) fn tls(app: &App<'_>, args: &ServeNbdArgs, log: &ServerLog) -> Result
         && !args.insecure
     {
         return Err(CliError::Usage(format!(
-            "--listen {address}: TCP needs TLS and certificates: --tls-dir DIRECTORY; or, if whoever reaches the address may \
-             read and write all that is served, --insecure"
+            "--listen {address}: TCP needs TLS and certificates (--tls-dir DIRECTORY), or --insecure, with which \
+             anyone who reaches the address can read and write all exports"
         )));
     }
     let Some(directory) = args.tls_dir.as_ref().filter(|_| mode != TlsMode::Off) else {
@@ -48,10 +48,10 @@ fn warn_of_open_key(path: &Path, log: &ServerLog) {
     }
 }
 
-/// What is listened on: what the words say, or else a Unix socket of the user's own.
+/// The addresses to listen on: those in the arguments, or else a Unix socket of the user.
 ///
 /// # Errors
-/// When something cannot be listened on, or there is no private directory for the socket.
+/// When an address cannot be listened on, or there is no private directory for the socket.
 pub(super) fn listeners(app: &App<'_>, args: &ServeNbdArgs, pool: &str) -> Result<Vec<Listener>> {
     let failed = |error| CliError::failed(ATTEMPT, &error);
     let mut listeners = Vec::new();
@@ -78,7 +78,8 @@ fn addresses(texts: &[String]) -> Result<Vec<SocketAddr>> {
     Ok(found)
 }
 
-/// The directory for sockets that nobody else may enter: that of the service, or `snowmelt` in that of the user.
+/// A directory for sockets with access only for this user: the runtime directory of the service, or `snowmelt` in the
+/// runtime directory of the user.
 fn private_directory(context: &Context) -> Result<PathBuf> {
     // systemd makes the directory of a service, and separates several with colons
     let of_service = context.env("RUNTIME_DIRECTORY").and_then(|text| text.to_str()?.split(':').next());
@@ -92,7 +93,7 @@ fn private_directory(context: &Context) -> Result<PathBuf> {
     };
     let directory = context.env("XDG_RUNTIME_DIR").map_or_else(of_user, PathBuf::from).join("snowmelt");
     let shown = directory.display();
-    let hint = "give the path of a socket with --unix, in a directory that nobody else can write to";
+    let hint = "use --unix PATH, in a directory that only you can write to";
     match std::fs::DirBuilder::new().mode(0o700).create(&directory) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
             return Err(CliError::Failed(format!("{ATTEMPT}: cannot make '{shown}': {error}\n{hint}")));
@@ -103,7 +104,7 @@ fn private_directory(context: &Context) -> Result<PathBuf> {
         .is_ok_and(|found| found.is_dir() && found.uid() == uid.as_raw() && found.mode() & 0o022 == 0);
     if !is_own {
         return Err(CliError::Failed(format!(
-            "{ATTEMPT}: others can write to '{shown}', or it is not yours\n{hint}"
+            "{ATTEMPT}: '{shown}' belongs to another user, or others can write to it\n{hint}"
         )));
     }
     Ok(directory)

@@ -25,7 +25,7 @@ use crate::pools::Session;
 
 /// How soon an interruption is seen.
 const TICK: Duration = Duration::from_millis(50);
-/// After so long a failure that goes on is reported again.
+/// Interval at which a continuing failure is reported again.
 const SAY_AGAIN: Duration = Duration::from_secs(60);
 /// Failures reported within that time.
 const FAILURES_MAX: usize = 16;
@@ -75,7 +75,7 @@ fn serve(
     session.serve_now();
     announce(app.context, &listeners, &default, has_tls)?;
     let shutdown = Shutdown::new();
-    // A pool that cannot be written tells so to whoever writes to it.
+    // If the pool cannot be written to, each write returns the error.
     let syncer = Syncer::start(session.datasets.pool().clone(), |_| {}).map_err(|error| failed(&error))?;
     let served = serve_until_cancelled(app.context, server, listeners, &shutdown);
     drop(syncer);
@@ -116,7 +116,7 @@ fn serve_until_cancelled(
     })
 }
 
-/// Of requests that fail in one way a line is written once a minute; each is for whoever looks for a fault.
+/// Requests that fail in the same way are logged once a minute. The debug log has each of them.
 fn events(log: ServerLog) -> Log {
     let failures: Mutex<Vec<(String, Instant)>> = Mutex::default();
     Log::new(move |event| {

@@ -24,7 +24,7 @@ use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::lines::Passing;
 
-/// What a shell exits with that does not find a program.
+/// The exit status of a shell that does not find a program.
 pub(super) const NO_PROGRAM: i32 = 127;
 
 /// How other machines are reached.
@@ -34,7 +34,7 @@ pub(super) struct Reach<'a> {
     pub(super) rsh: &'a str,
     /// The program there.
     pub(super) remote_command: &'a str,
-    /// The level of zstd with which is packed what goes over; 0 for not at all.
+    /// The level of zstd for the compression of the connection; 0 for no compression.
     pub(super) level: u8,
     /// `property=value`, as the user wants them at the target.
     pub(super) set: &'a [String],
@@ -58,8 +58,8 @@ impl<'a> From<&'a SyncArgs> for Reach<'a> {
 }
 
 impl Reach<'_> {
-    /// Properties that a server is to take from its client besides those that are harmless: what the user sets here he may
-    /// set there. From a source of this machine to a target of this machine all are taken.
+    /// Properties that a server accepts from its client besides harmless ones. The properties that the user sets here
+    /// with `-o` are accepted there. From a source on this machine to a target on this machine, all are accepted.
     fn properties(self, is_here: bool) -> Vec<String> {
         if is_here && self.is_from_here {
             return vec!["all".to_owned()];
@@ -105,7 +105,7 @@ impl OneEnd {
         &*self.end
     }
 
-    /// Lets go of it, and waits until it is at rest.
+    /// Releases it, and waits until it is idle.
     pub(in crate::commands) fn close(self) {
         drop(self.end);
         self.servers.into_iter().for_each(Server::wait);
@@ -115,7 +115,7 @@ impl OneEnd {
 /// What serves a side, to be waited for.
 enum Server {
     Thread(JoinHandle<Exit>),
-    /// With the side that it is, which may be gone though the process is there.
+    /// With its side of the connection, which can be closed although the process still runs.
     Process(Child, Arc<dyn End>),
 }
 
@@ -123,7 +123,7 @@ enum Server {
 pub(super) enum Unreached {
     /// Trying again may help.
     Lost(String),
-    /// Somebody else is at it.
+    /// Another process is doing it.
     Busy(String),
     Failed(CliError),
 }
@@ -175,7 +175,7 @@ impl<E: ?Sized> Both<E> {
     }
 }
 
-/// Where something goes that is no dataset.
+/// A target that is not a dataset.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Goal<'a> {
     /// To this path.
@@ -186,7 +186,7 @@ pub(super) enum Goal<'a> {
     Standard,
 }
 
-/// A pool, and what is no dataset.
+/// A pool, and an end that is not a dataset.
 pub(super) struct Ways {
     pub(super) source: Arc<dyn End>,
     /// Nothing for standard output.
@@ -216,7 +216,7 @@ impl Ways {
                 match elsewhere(app, reach, host, served, &mut servers) {
                     Ok(peer) => Some(Box::new(There::new(peer))),
                     Err(unreached) => {
-                        // Who goes on in another way finds the pool at rest.
+                        // The caller can continue in another way, so the pool must be idle.
                         Self { source, target: None, servers }.close();
                         return Err(unreached);
                     }
@@ -252,7 +252,7 @@ pub(in crate::commands) fn devices(app: &App<'_>) -> PathBuf {
 impl Server {
     fn wait(self) {
         match self {
-            // Whatever goes wrong now has been told by the server itself.
+            // From now on, the server itself reports errors.
             Self::Thread(thread) => drop(thread.join()),
             Self::Process(mut child, end) => {
                 if end.is_lost() {
@@ -299,7 +299,7 @@ fn peer(
     }
 }
 
-/// A pool of this machine. Whoever owns it serves it, this process or another one.
+/// A pool of this machine. Its owner serves it: this process or another one.
 fn here(
     app: &App<'_>,
     served: &OsStr,
@@ -364,7 +364,7 @@ fn elsewhere(
     let attempt = format!("cannot reach '{host}'");
     let rsh: Vec<&str> = reach.rsh.split_whitespace().collect();
     let Some((program, rest)) = rsh.split_first() else {
-        return Err(Unreached::Failed(CliError::Usage("-e names no command".to_owned())));
+        return Err(Unreached::Failed(CliError::Usage("-e has no command".to_owned())));
     };
     let mut child = Command::new(program)
         .args(rest)
@@ -401,7 +401,7 @@ fn elsewhere(
                 // What ssh exits with if there is no connection.
                 Some(255) | None => Unreached::Lost(format!("{attempt}: {program} could not connect")),
                 Some(NO_PROGRAM) => Unreached::Failed(CliError::NoProgram(format!(
-                    "{attempt}: there is no '{}' in its PATH: install it there, or say where it is with --remote-command",
+                    "{attempt}: '{}' is not in its PATH: install it there, or give its path with --remote-command",
                     reach.remote_command
                 ))),
                 // The other side has said why.
@@ -416,7 +416,7 @@ fn elsewhere(
     }
 }
 
-/// What the shell of another machine is to run: what is served in quotes that nothing in it can end.
+/// The command for the shell of another machine. The served path or dataset is quoted safely.
 fn remote_line(command: &str, served: Served<'_>) -> OsString {
     let mut line = format!("{command} serve sync ").into_bytes();
     let served = match served {
@@ -455,7 +455,8 @@ fn quote(word: &[u8], line: &mut Vec<u8>) {
     line.push(b'\'');
 }
 
-/// The writing half of a socket: when it is dropped the other side reads the end, though the reading half is still here.
+/// The writing half of a socket. When it is dropped, the other side reads the end, although the reading half is still
+/// open.
 struct Half(UnixStream);
 
 impl Write for Half {

@@ -17,7 +17,7 @@ use crate::args::{ReceiveArgs, SyncArgs};
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 
-/// Receives what is on standard input.
+/// Receives the stream on standard input.
 ///
 /// # Errors
 /// When the target cannot be reached, or does not take the stream.
@@ -49,7 +49,7 @@ pub(super) fn run(app: &mut App<'_>, args: &SyncArgs, target: &Remote) -> Result
 fn elsewhere(app: &mut App<'_>, args: &SyncArgs, target: &Remote) -> Result<Exit> {
     if args.dry_run {
         return Err(CliError::Usage(
-            "-n is not for streams that go elsewhere: 'snowmelt stream dump' tells what is in one".to_owned(),
+            "-n is not supported for streams to another machine: 'snowmelt stream dump' shows what is in a stream".to_owned(),
         ));
     }
     let settings = Settings::new(args, target, target)?;
@@ -99,7 +99,7 @@ fn pass(
             sink.finish().map_err(told)?.iter().for_each(|note| app.context.complain(note));
             Ok(count)
         }
-        // The receiver knows why it takes no more.
+        // The receiver reports why it has stopped.
         Err(failure) if failure.kind == FailureKind::Other => {
             Err(told(sink.finish().err().unwrap_or(failure)))
         }

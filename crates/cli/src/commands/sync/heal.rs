@@ -14,15 +14,15 @@ use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::output::json;
 
-/// Mends what is damaged of a dataset with what a copy of it has.
+/// Repairs damaged blocks of a dataset from a copy.
 ///
 /// # Errors
-/// When a side cannot be reached, or is no dataset of snowmelt.
+/// When a side cannot be reached, or is not a snowmelt dataset.
 pub fn run(app: &mut App<'_>, args: &HealArgs) -> Result<Exit> {
     let (source, target) = (side(app, &args.source)?, side(app, &args.target)?);
     let attempt = format!("cannot heal '{}' from '{}'", args.target, args.source);
     if source == target {
-        return Err(CliError::Failed(format!("{attempt}: they are the same")));
+        return Err(CliError::Failed(format!("{attempt}: source and target are the same")));
     }
     let reach = Reach {
         rsh: &args.rsh,
@@ -50,11 +50,12 @@ pub fn run(app: &mut App<'_>, args: &HealArgs) -> Result<Exit> {
         json::print(&mut app.context.out, document)?;
     } else if args.verbose {
         let (blocks, bytes) = (healed.blocks, format_bytes(healed.bytes));
-        writeln!(app.context.out, "{blocks} blocks ({bytes}) of {} mended", args.target)?;
+        writeln!(app.context.out, "{blocks} blocks ({bytes}) of {} repaired", args.target)?;
     }
     if healed.damaged > 0 {
         app.context.complain(format_args!(
-            "{attempt}: {} damaged blocks are left: metadata, or in no snapshot that both have, or damaged there too",
+            "{attempt}: {} damaged blocks were not repaired: they are metadata, in no common snapshot, or damaged \
+             in the source too",
             healed.damaged
         ));
     }
@@ -64,6 +65,6 @@ pub fn run(app: &mut App<'_>, args: &HealArgs) -> Result<Exit> {
 fn side(app: &App<'_>, text: &str) -> Result<Remote> {
     match place::parse(app, text)? {
         Place::Dataset(remote) if !remote.is_zfs && remote.path.is_none() => Ok(remote),
-        _ => Err(CliError::Failed(format!("'{text}' is no dataset of snowmelt"))),
+        _ => Err(CliError::Failed(format!("'{text}' is not a snowmelt dataset"))),
     }
 }

@@ -26,7 +26,7 @@ use crate::args::SyncArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 
-/// Brings what is no dataset up to date.
+/// Brings a target that is not a dataset up to date.
 ///
 /// # Errors
 /// When a side cannot be reached, or the target not be written.
@@ -107,7 +107,7 @@ fn bring(app: &mut App<'_>, args: &SyncArgs, source: &Remote, ways: &mut Ways) -
 fn refuse_objects(args: &SyncArgs, infos: &[DatasetInfo], target: &mut dyn Target) -> Result<(), Unreached> {
     let Some(info) = infos.first() else { return Ok(()) };
     let rehearsed = target.open(&copy::opening(args, info, &[], &[], true));
-    // What is wrong with it shows when it is opened.
+    // Errors of it show when it is opened.
     if rehearsed.is_ok_and(|state| state.form == Form::Stream) {
         return Ok(());
     }
@@ -115,9 +115,9 @@ fn refuse_objects(args: &SyncArgs, infos: &[DatasetInfo], target: &mut dyn Targe
         (if args.recursive { "-r " } else { "" }, info.name.rsplit('/').next().unwrap_or_default());
     let what = if info.kind == Kind::Volume { "an image" } else { "a directory" };
     Err(failed(format!(
-        "{}: of a pool of ZFS only streams come, and {what} is not made from one\n\
-         go through a dataset, of which the next sync sends only what changed:\n  \
-         snowmelt sync {r}{} POOL/{last} && snowmelt sync {r}POOL/{last} {}",
+        "{}: a ZFS pool sends only streams, and {what} cannot be made from a stream\nsync through a dataset, so \
+         that the next sync sends only what changed:\n  snowmelt sync {r}{} POOL/{last} && snowmelt sync \
+         {r}POOL/{last} {}",
         attempt(args),
         args.source,
         args.target
@@ -126,8 +126,8 @@ fn refuse_objects(args: &SyncArgs, infos: &[DatasetInfo], target: &mut dyn Targe
 
 fn no_tree(args: &SyncArgs) -> CliError {
     CliError::Failed(format!(
-        "cannot sync -r to '{}': a tree of datasets goes into a dataset or a directory\n\
-         to keep it in one file: snowmelt send -R {}@SNAPSHOT > FILE",
+        "cannot sync -r to '{}': a tree of datasets needs a dataset or directory as its target\nto store it in one \
+         file: snowmelt send -R {}@SNAPSHOT > FILE",
         args.target, args.source
     ))
 }
@@ -166,7 +166,7 @@ fn with_ways<T>(
     let is_lost = ways.is_lost();
     ways.close();
     match result {
-        // What failed because of that says so in many ways.
+        // A failure caused by the lost connection can have many forms.
         Err(Unreached::Failed(error)) if is_lost && !app.context.is_cancelled() => {
             Err(Unreached::Lost(error.to_string()))
         }
@@ -180,7 +180,7 @@ fn describe(args: &SyncArgs, ways: &Ways, source: &Remote) -> Result<DatasetInfo
     found.into_iter().next().ok_or_else(|| missing(args, source))
 }
 
-/// The source and what is below it, but for what is left out.
+/// The source and its descendants, without excluded ones.
 fn describe_all(args: &SyncArgs, ways: &Ways, source: &Remote) -> Result<Vec<DatasetInfo>, Unreached> {
     let what = Describe { root: source.dataset.clone(), recursive: true, tag: String::new() };
     let mut found = ways.source.describe(&what).map_err(|failure| told(&attempt(args), failure))?;

@@ -1,7 +1,7 @@
 //! `sync`.
 //!
-//! This process never opens a pool itself: every side is served, by a thread here, by the owner of the pool, or at another
-//! machine, so that one way of asking does for all.
+//! This process never opens a pool itself. Every side has a server: a thread here, the owner of the pool, or a
+//! process on another machine. So all sides are accessed in the same way.
 
 mod ends;
 mod given;
@@ -70,9 +70,9 @@ pub fn run(app: &mut App<'_>, args: &SyncArgs) -> Result<Exit> {
         }
         (Place::Dataset(source), Place::Standard) => into::run(app, args, &source, Goal::Standard),
         _ => Err(CliError::Failed(format!(
-            "cannot sync '{0}' to '{1}': one of them must be a dataset, which keeps what was there before\n\
-             sync '{0}' to a dataset, and that to '{1}':\n  \
-             snowmelt sync {0} POOL/DATASET && snowmelt sync POOL/DATASET {1}",
+            "cannot sync '{0}' to '{1}': one of them must be a dataset, which keeps the earlier state\nsync '{0}' \
+             to a dataset, and this dataset to '{1}':\n  snowmelt sync {0} POOL/DATASET && snowmelt sync \
+             POOL/DATASET {1}",
             args.source, args.target
         ))),
     };
@@ -142,7 +142,7 @@ fn bring(
     let mut pause = PAUSE;
     let mut left = args.retries;
     let mut was_reached = false;
-    // What was taken in just now is not to be given up.
+    // The new state in the shadow must not be discarded.
     let mut again = settings.again;
     loop {
         let attempt = once(app, args, source, target, settings, again, &is_excluded, &mut was_reached);
@@ -185,25 +185,25 @@ pub(super) fn exclusion(
     }
 }
 
-/// How a sync with these arguments calls what it leaves at both ends.
+/// The names of the snapshots, bookmarks and holds of a sync with these arguments.
 pub(super) fn marks(args: &SyncArgs, target: &Remote) -> Marks {
     let place = format!("{}:{}", target.host.as_deref().unwrap_or_default(), target.dataset);
     Marks::new(args.identifier.as_deref(), &place, !args.no_hold)
 }
 
-/// Why a dataset had better be tried again. Where a connection was lost before, the receive at its other side may need a moment to
-/// learn of it.
+/// The reason to retry a dataset. After a lost connection, the receive at the other side may need a moment to notice
+/// it.
 fn lost(dataset: &snowmelt_replicate::sync::DatasetReport, was_lost: bool) -> Option<String> {
     let may_pass = |failure: &&Failure| failure.may_pass() || was_lost && failure.kind == FailureKind::Busy;
     dataset.failure.as_ref().filter(may_pass).map(|failure| failure.message.clone())
 }
 
-/// What the flags mean, understood once.
+/// The parsed flags.
 struct Settings {
     options: Options,
     marks: Marks,
     rate: Option<u64>,
-    /// What was taken in of a directory could not be sent, and is given up.
+    /// The state of a directory in the shadow could not be sent, and is discarded.
     again: bool,
 }
 
@@ -255,7 +255,8 @@ fn check_identifier(args: &SyncArgs) -> Result<()> {
             && !identifier.starts_with(|first: char| first.is_ascii_digit());
         if !is_fine {
             return Err(CliError::Usage(format!(
-                "--identifier {identifier}: it begins with a letter, and has up to 40 letters, digits, '-' and '.'"
+                "--identifier {identifier}: it must begin with a letter, and can have up to 40 letters, digits, \
+                 '-' and '.'"
             )));
         }
     }
@@ -272,12 +273,12 @@ fn history(app: &App<'_>) -> String {
     line
 }
 
-/// A side of a sync as it is remembered: on one line.
+/// The text for a side of a sync in records: one line.
 fn canonical(text: &str) -> String {
     text.replace(char::is_control, "?")
 }
 
-/// What a snapshot that is taken now is called.
+/// The name of a snapshot that is taken now.
 fn snapshot_name(marks: &Marks) -> String {
     let taken = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC);
     format!("{}{}", marks.snapshot_prefix, taken.strftime("%Y-%m-%d_%H:%M:%S.%3f"))
@@ -297,7 +298,7 @@ fn pause_for(app: &App<'_>, pause: Duration) -> Result<()> {
 }
 
 enum Attempt {
-    /// With what was taken in of a directory or an image before.
+    /// With the earlier state of a directory or image in the shadow.
     Done(Report, Option<TakenIn>),
     Previewed(Preview),
     /// What would be taken in.
@@ -345,7 +346,7 @@ fn once(
     let cancelled = app.context.cancelled.clone();
     let shown = (!args.json).then(|| Progress::bytes(app.context, None));
     let history = history(app);
-    // A directory goes by the name that the user gave it, not by that of its shadow.
+    // A directory has the name that the user gave, not the name of its shadow.
     let named = taken.is_some().then_some(&*args.source);
     let teller = Teller { app: Mutex::new(app), verbose: args.verbose && !args.json, shown, source: named };
     let sync = Sync {
@@ -403,7 +404,7 @@ struct Teller<'a, 'b> {
     app: Mutex<&'a mut App<'b>>,
     verbose: bool,
     shown: Option<Progress>,
-    /// What the user called the source, where that is not a dataset.
+    /// The source as the user gave it, if it is not a dataset.
     source: Option<&'a str>,
 }
 
@@ -442,13 +443,13 @@ impl Teller<'_, '_> {
 
     fn say(&self, line: &str) {
         let Ok(mut app) = self.app.lock() else { return };
-        // If nobody listens any more the sync goes on all the same.
+        // If the output is closed, the sync continues.
         let out = &mut app.context.out;
         let _ = writeln!(out, "{line}").and_then(|()| out.flush());
     }
 }
 
-/// What became of it.
+/// The result.
 fn finish(app: &mut App<'_>, args: &SyncArgs, report: &Report) -> Result<Exit> {
     let failed: Vec<_> = report.datasets.iter().filter(|dataset| dataset.failure.is_some()).collect();
     if args.json {
@@ -491,8 +492,10 @@ fn finish(app: &mut App<'_>, args: &SyncArgs, report: &Report) -> Result<Exit> {
     }
     match failed.iter().filter(|dataset| dataset.was_needing).count() {
         0 => {}
-        1 => app.context.complain("1 dataset that needs one of these was not begun"),
-        count => app.context.complain(format_args!("{count} datasets that need one of these were not begun")),
+        1 => app.context.complain("1 dataset that depends on one of these was skipped"),
+        count => {
+            app.context.complain(format_args!("{count} datasets that depend on one of these were skipped"))
+        }
     }
     Ok(match failed.len() {
         0 => Exit::Ok,
@@ -534,7 +537,7 @@ fn told(app: &mut App<'_>, args: &SyncArgs, preview: &Preview) -> Result<Exit> {
             writeln!(out, "would rename {from} to {}", dataset.target)?;
         }
         if dataset.snapshot {
-            writeln!(out, "would take a snapshot of {}, and send what it has more", dataset.source)?;
+            writeln!(out, "would take a snapshot of {}, and send its changes", dataset.source)?;
         }
         for (send, bytes) in &dataset.sends {
             let what = match (&send.token, &send.from) {
@@ -549,7 +552,7 @@ fn told(app: &mut App<'_>, args: &SyncArgs, preview: &Preview) -> Result<Exit> {
     if args.json {
         writeln!(app.context.out, "{}", serde_json::json!({ "bytes": total, "datasets": rows }))?;
     } else {
-        writeln!(app.context.out, "{} in all", format_bytes(total))?;
+        writeln!(app.context.out, "{} in total", format_bytes(total))?;
     }
     Ok(match failed {
         0 => Exit::Ok,

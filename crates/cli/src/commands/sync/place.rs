@@ -1,4 +1,4 @@
-//! What the words after `sync` mean.
+//! The arguments of `sync`.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -52,7 +52,7 @@ impl Remote {
             && (&self.host, self.is_zfs, self.pool()) == (&other.host, other.is_zfs, other.pool())
     }
 
-    /// What there is at this path.
+    /// The kind of file at this path.
     pub(super) fn of_path(host: Option<String>, path: PathBuf) -> Self {
         Self { host, is_zfs: false, dataset: String::new(), path: Some(path) }
     }
@@ -75,7 +75,7 @@ pub(in crate::commands) fn parse(app: &App<'_>, text: &str) -> Result<Place> {
         && !kind.contains('/')
     {
         return Err(CliError::Usage(format!(
-            "'{text}': there is no such kind of place as '{kind}://' (host:pool/dataset, host:/directory and rsync:// are some)"
+            "'{text}': '{kind}://' is not supported: use host:pool/dataset, host:/directory or rsync://"
         )));
     }
     let (host, rest) = split_host(text);
@@ -91,23 +91,23 @@ pub(in crate::commands) fn parse(app: &App<'_>, text: &str) -> Result<Place> {
     }
     if host.is_some_and(|host| host.starts_with('-')) {
         // ssh would take it for an option.
-        return Err(CliError::Usage(format!("'{text}': no machine is called so")));
+        return Err(CliError::Usage(format!("'{text}': this is not a valid host name")));
     }
     if let (Some(host), true) = (host, dataset.starts_with('/') && !is_zfs) {
         return Ok(Place::Elsewhere(Remote::of_path(Some(host.to_owned()), PathBuf::from(dataset))));
     }
     if dataset.starts_with(['/', '.', '~']) {
         return Err(CliError::Usage(format!(
-            "'{text}': a directory of another machine is named from its root on (host:/srv/www)"
+            "'{text}': the path of a directory on another machine must be absolute (host:/srv/www)"
         )));
     }
     if dataset.contains(['@', '#']) {
         return Err(CliError::Failed(format!(
-            "cannot sync '{text}': name the dataset, not a snapshot of it: all of them are synced"
+            "cannot sync '{text}': give the dataset, not a snapshot: all its snapshots are synced"
         )));
     }
     if dataset.is_empty() {
-        return Err(CliError::Usage(format!("'{text}' names no dataset")));
+        return Err(CliError::Usage(format!("'{text}' is not a name of a dataset")));
     }
     Name::parse_dataset(dataset).map_err(|error| CliError::Failed(format!("cannot sync {error}")))?;
     Ok(Place::Dataset(Remote {
@@ -118,7 +118,7 @@ pub(in crate::commands) fn parse(app: &App<'_>, text: &str) -> Result<Place> {
     }))
 }
 
-/// Whether there is the pool that a side is in, as far as it is one of this machine.
+/// Checks that the pool of a side exists, if it is on this machine.
 ///
 /// # Errors
 /// When there is none: perhaps a directory was meant.
@@ -128,13 +128,13 @@ pub(super) fn check_pool(app: &App<'_>, place: &Place, text: &str) -> Result<()>
     match app.places.find(pool) {
         Some(_) => Ok(()),
         None => Err(CliError::Failed(format!(
-            "cannot open '{pool}': no such pool\nif it was exported, 'snowmelt pool import' brings it back; if a directory, an image or \
-             a file is meant: ./{text}"
+            "cannot open '{pool}': no such pool\nif it was exported, 'snowmelt pool import' imports it again; for \
+             a directory, an image or a file use ./{text}"
         ))),
     }
 }
 
-/// `host:rest`, where no slash stands before the colon; `zfs:` is no host, and IPv6 addresses stand in brackets.
+/// `host:rest`, without a slash before the colon. `zfs:` is not a host, and IPv6 addresses are in brackets.
 pub(super) fn split_host(text: &str) -> (Option<&str>, &str) {
     let end = match text.find(']') {
         Some(at) if text.contains('[') => at,

@@ -1,8 +1,8 @@
 //! A directory or an image as a source that is copied nowhere: its shadow is brought up to date, and sent.
 //!
-//! What is sent is read from the directory and verified. What has changed since the shadow was made ends the stream; then
-//! the shadow is brought up to date once more, and keeps what differs of the files in question, so that they cannot change
-//! a second time.
+//! The data to send is read from the directory and verified. If something has changed since the shadow was made, the
+//! stream ends. Then the shadow is brought up to date once more, and stores the differing data of these files, so
+//! that they cannot change a second time.
 
 use std::io::Write;
 
@@ -20,14 +20,17 @@ use crate::exit::Exit;
 /// How often the source may change while it is sent.
 const ATTEMPTS: usize = 8;
 
-/// Sends what is at the path of `source`.
+/// Sends the directory or image at the path of `source`.
 ///
 /// # Errors
 /// As a sync of datasets; when the source cannot be read.
 pub(super) fn run(app: &mut App<'_>, args: &SyncArgs, source: &Remote, target: &Remote) -> Result<Exit> {
     if args.no_snapshot || args.recursive {
         let flag = if args.recursive { "-r" } else { "--no-snapshot" };
-        return Err(CliError::Usage(format!("{flag} is for datasets, and '{}' is none", args.source)));
+        return Err(CliError::Usage(format!(
+            "{flag} is only for datasets, and '{}' is not a dataset",
+            args.source
+        )));
     }
     let mut settings = Settings::new(args, source, target)?;
     // Of older snapshots the data is not there any more.
@@ -41,7 +44,7 @@ pub(super) fn run(app: &mut App<'_>, args: &SyncArgs, source: &Remote, target: &
         let failures = || report.datasets.iter().filter_map(|dataset| dataset.failure.as_ref());
         let changed = failures().find(|failure| failure.kind == FailureKind::SourceChanged);
         if let Some(changed) = changed.filter(|_| round < ATTEMPTS) {
-            app.context.complain(format_args!("{changed}\ntaking it in once more"));
+            app.context.complain(format_args!("{changed}\nreading it again"));
             settings.again = true;
             continue;
         }
@@ -49,7 +52,7 @@ pub(super) fn run(app: &mut App<'_>, args: &SyncArgs, source: &Remote, target: &
         let sent = finish(app, args, &report)?;
         if taken.is_new && failures().next().is_some() && changed.is_none() {
             app.context.complain(format_args!(
-                "nothing of '{}' was sent from here before: if '{}' is a copy of it, what it was made from is not known",
+                "'{}' was never synced from here: if '{}' is a copy of it, the state it was made from is not known",
                 args.source, args.target
             ));
         }
@@ -62,7 +65,7 @@ pub(super) fn run(app: &mut App<'_>, args: &SyncArgs, source: &Remote, target: &
     Ok(Exit::Ok)
 }
 
-/// What was taken in, or would be.
+/// What was or would be read into the shadow.
 fn tell(app: &mut App<'_>, args: &SyncArgs, taken: &TakenIn) -> Result<Exit> {
     let out = &mut app.context.out;
     if args.dry_run && args.json {

@@ -19,7 +19,7 @@ pub(super) struct Copy<'a> {
     pub(super) target: &'a mut dyn Target,
 }
 
-/// What the target of a dataset, which is `below` the one that is named, is a copy of.
+/// The dataset of which a target is a copy. It is `below` the dataset that was given.
 pub(super) fn source_of(args: &SyncArgs, below: &[&str]) -> String {
     below.iter().fold(canonical(&args.source), |source, name| source + "/" + name)
 }
@@ -44,7 +44,7 @@ pub(super) fn opening(
     }
 }
 
-/// Brings one target up to date, and says so.
+/// Brings one target up to date, and reports it.
 pub(super) fn bring(app: &mut App<'_>, copy: &mut Copy<'_>, info: &DatasetInfo) -> Result<Exit, Unreached> {
     let args = copy.args;
     let state = copy.open(&opening(args, info, &[], &[], false))?;
@@ -83,7 +83,7 @@ pub(super) fn to_standard(
     Ok(Exit::Ok)
 }
 
-/// What a stream of the newest snapshot would take.
+/// The size of a stream of the newest snapshot.
 fn rehearse_stream(
     args: &SyncArgs,
     end: &dyn End,
@@ -115,7 +115,7 @@ impl Copy<'_> {
         }
     }
 
-    /// Brings what was opened to the newest snapshot, or tells how it would be.
+    /// Updates the opened target to the newest snapshot, or prints how this would be done.
     pub(super) fn run(
         &mut self,
         app: &mut App<'_>,
@@ -128,7 +128,7 @@ impl Copy<'_> {
         }
         let newest = &snapshots.newest;
         let mut so_far = nothing(state);
-        // What has begun ends where it was to: only then is it known what is there.
+        // An interrupted update is completed first: only then is the state of the target known.
         let begun = so_far.state.unfinished.as_ref().and_then(|held| snapshots.find(held.guid)).cloned();
         if let Some(to) = begun.filter(|_| so_far.state.form == Form::Directory) {
             self.step(app, snapshots, &to, &mut so_far)?;
@@ -144,15 +144,15 @@ impl Copy<'_> {
         }
         match (so_far.failures, is_whole) {
             (0, _) => {}
-            (failures, true) => app
-                .context
-                .complain(format_args!("{failures} attributes could not be set; everything else is there")),
-            (_, false) => app.context.complain("not all could be done: the next sync tries that again"),
+            (failures, true) => app.context.complain(format_args!(
+                "{failures} attributes could not be set; everything else was written"
+            )),
+            (_, false) => app.context.complain("some changes failed: the next sync tries them again"),
         }
         Ok(Told::done(snapshots, target, so_far))
     }
 
-    /// Brings what was opened to a snapshot.
+    /// Updates the opened target to a snapshot.
     fn step(
         &mut self,
         app: &mut App<'_>,
@@ -200,7 +200,7 @@ impl Copy<'_> {
         }
         let (name, newest) = (&snapshots.info.name, &snapshots.newest);
         let more = match snapshots.would_take && snapshots.has_one() {
-            true => ", and what a new snapshot has more",
+            true => ", and the changes in a new snapshot",
             false => "",
         };
         let unfinished = state.unfinished.as_ref().and_then(|held| snapshots.find(held.guid));
@@ -209,20 +209,21 @@ impl Copy<'_> {
         let rehearsed = |said| Ok(Told::rehearsed(snapshots, target, said));
         match base {
             _ if state.is_new && state.is_foreign => {
-                rehearsed(format!("would make {target} what {name} holds, and remove everything else"))
+                rehearsed(format!("would make {target} a copy of {name}, and remove everything else"))
             }
-            _ if state.is_new => rehearsed(format!("would fill {target} with all of {name}")),
-            _ if holds(state, to) => rehearsed(format!("{target} holds {} already{more}", to.name)),
+            _ if state.is_new => rehearsed(format!("would copy all of {name} to {target}")),
+            _ if holds(state, to) => rehearsed(format!("{target} already has {}{more}", to.name)),
             None => rehearsed(format!("would compare {target} with all of {}{more}", to.name)),
             Some(base) if state.form == Form::Image => {
-                rehearsed(format!("would write to {target} what changed since {}{more}", base.name))
+                rehearsed(format!("would write to {target} the changes since {}{more}", base.name))
             }
             Some(_) => {
                 let mut so_far = nothing(state.clone());
                 self.step(app, snapshots, &to.clone(), &mut so_far)?;
                 let Brought { new, removed, changed, .. } = so_far;
                 let said = format!(
-                    "would bring {target} to {}: {new} names come, {removed} go, {changed} files change{more}",
+                    "would update {target} to {}: {new} new names, {removed} removed names, {changed} changed \
+                     files{more}",
                     to.name
                 );
                 let told = Told::rehearsed(snapshots, target, said);
@@ -232,7 +233,7 @@ impl Copy<'_> {
     }
 }
 
-/// Whether a target holds a snapshot, and nothing has begun in it.
+/// Whether a target has a snapshot, without an interrupted update.
 fn holds(state: &TargetState, snapshot: &SnapshotInfo) -> bool {
     state.unfinished.is_none() && state.held.as_ref().is_some_and(|held| held.guid == snapshot.guid)
 }
@@ -242,7 +243,8 @@ fn base<'a>(snapshots: &'a Snapshots, state: &TargetState, to: &SnapshotInfo) ->
     let is_sound = match (&state.unfinished, state.form) {
         (None, _) => true,
         (Some(begun), Form::Directory) => begun.guid == to.guid && state.resumes,
-        // What was begun is part of what changed since then, as long as its snapshot is there: nothing was rolled back.
+        // An interrupted update is part of the changes since then, as long as its snapshot exists: nothing was rolled
+        // back.
         (Some(begun), _) => snapshots.find(begun.guid).is_some(),
     };
     state.held.as_ref().filter(|_| is_sound).and_then(|held| snapshots.find(held.guid))

@@ -1,5 +1,5 @@
-//! Datasets that were renamed at the source: their copies below the target are found by the guids of their snapshots, and are
-//! renamed too.
+//! Datasets that were renamed at the source. Their copies below the target are found by the guids of their snapshots,
+//! and renamed too.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,15 +17,15 @@ use crate::error::CliError;
 /// What became of the copies of renamed datasets, by the full names that these have now.
 #[derive(Default)]
 pub(super) struct Renames {
-    /// Where they were, as [`Kept`] tells it.
+    /// Their old places, as in [`Kept`].
     pub(super) from: HashMap<String, Kept>,
     /// Why some were not renamed.
     failed: HashMap<String, CliError>,
 }
 
 impl Renames {
-    /// Finds and renames copies, and says so; in a rehearsal, only finds them. `kept` is what there is below the target of the
-    /// first of the datasets.
+    /// Finds and renames copies, and reports it. In a dry run, it only finds them. `kept` are the copies below the
+    /// target of the first dataset.
     pub(super) fn follow(
         app: &mut App<'_>,
         copy: &mut Copy<'_>,
@@ -39,7 +39,7 @@ impl Renames {
         let matched = matches(top, infos, kept);
         for one in waiting.iter().filter(|one| !matched.iter().any(|(_, matched)| matched == *one)) {
             app.context.complain(format_args!(
-                "'{}' is left from a move that was cut off: a copy of '{}', which is no more",
+                "'{}' is left from an interrupted move: it is a copy of '{}', which no longer exists",
                 path_of(&args.target, &one.below),
                 one.source
             ));
@@ -50,7 +50,7 @@ impl Renames {
             .filter(|(info, one)| below(top, info) != one.below)
             .map(|(_, one)| &one.below[..])
             .collect();
-        // What is below one that goes away goes with it, and so is to go to its own place too.
+        // The copies below a moved one move with it, so they have to be moved to their own places too.
         let goes = |one: &Kept| (1..=one.below.len()).any(|len| leaving.contains(&one.below[..len]));
         let moves = matched.iter().filter(|(info, one)| goes(one) || one.source != source(info));
         let moves: Vec<(&DatasetInfo, &Kept)> = moves.map(|(info, one)| (*info, one)).collect();
@@ -71,7 +71,7 @@ impl Renames {
             let (was, is) = (path_of(&args.target, &one.below), path_of(&args.target, &below(top, info)));
             match outcomes.next() {
                 Some(Err(failure)) => match told(&attempt(args), failure) {
-                    // What is in the way is overwritten, as it would be had nothing been renamed.
+                    // Something in the way is overwritten, as it would be without the rename.
                     Unreached::Failed(_) if args.force => {}
                     Unreached::Failed(error) => drop(renames.failed.insert(info.name.clone(), error)),
                     // Others can be moved all the same.
@@ -111,7 +111,8 @@ pub(super) fn path_of(target: &str, below: &[impl AsRef<str>]) -> String {
     below.iter().fold(top, |path, name| path + "/" + name.as_ref())
 }
 
-/// The copy of each dataset below the first: that at its own place, if that is one of it, or else the first that is.
+/// The copy of each dataset below the first one: the one at its own place, if it is a copy of this dataset, otherwise
+/// the first copy that is found.
 fn matches<'a>(top: &DatasetInfo, infos: &'a [DatasetInfo], kept: Vec<Kept>) -> Vec<(&'a DatasetInfo, Kept)> {
     let below_top = infos.iter().skip(1);
     let snapshots = below_top.flat_map(|info| info.snapshots.iter().map(move |one| (one.guid, info)));

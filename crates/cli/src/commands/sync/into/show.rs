@@ -1,4 +1,4 @@
-//! What people and programs are told.
+//! The output for users and programs.
 
 use std::io::Write;
 
@@ -19,7 +19,7 @@ pub(in super::super) fn bytes(count: u64) -> String {
     format_bytes(count)
 }
 
-/// What was done with one dataset, or would be.
+/// What was or would be done with one dataset.
 pub(super) struct Told {
     /// The snapshot's name, without the dataset's.
     pub(super) snapshot: String,
@@ -43,9 +43,10 @@ impl Told {
         let Brought { new, moved, changed, removed, .. } = brought;
         let written = bytes(brought.bytes);
         let said = match brought.state.form {
-            _ if !brought.is_touched && brought.failures == 0 => format!("{target} holds {name} already"),
+            _ if !brought.is_touched && brought.failures == 0 => format!("{target} already has {name}"),
             Form::Directory => format!(
-                "{name} is in {target}: {new} new, {moved} moved, {changed} changed, {removed} removed, {written} written"
+                "{name} is in {target}: {new} new, {moved} moved, {changed} changed, {removed} removed, {written} \
+                 written"
             ),
             Form::Image | Form::Stream => format!("{name} is in {target}: {written} written"),
         };
@@ -73,7 +74,7 @@ impl Told {
     }
 }
 
-/// What was done, for programs or, with `-v`, for people.
+/// What was done, for programs or, with `-v`, for users.
 pub(super) fn report(app: &mut App<'_>, args: &SyncArgs, told: &Told) -> Result<(), Unreached> {
     match args.json {
         true => say(app, &told.json(&args.source).to_string()),

@@ -14,7 +14,7 @@ use super::{Unreached, attempt, failed, told};
 use crate::app::App;
 use crate::args::SyncArgs;
 
-/// What tells snapshots for targets that keep none.
+/// The identifier in snapshots for targets that have no record.
 const ANY: &str = "stream";
 
 /// A dataset's snapshots, with a new one where that is needed, and the marks of the target.
@@ -27,9 +27,9 @@ pub(super) struct Snapshots {
 }
 
 impl Snapshots {
-    /// Takes snapshots, all at one moment, of those of these datasets that were written to since the last that was taken for this
-    /// target: one that somebody else took may be gone the next time. `id` tells those of this target from others; without, any
-    /// snapshot does. The first dataset is that of which the others are below.
+    /// Takes snapshots, all at one moment, of the datasets that were written to since the last snapshot for this
+    /// target. Snapshots of others are not used, because they may no longer exist the next time. `id` distinguishes
+    /// the snapshots of this target; without it, any snapshot is used. The other datasets are below the first one.
     pub(super) fn take(
         args: &SyncArgs,
         end: &dyn End,
@@ -120,7 +120,8 @@ impl Snapshots {
         let _ = end.apply(&[Action::Note { line: history(app) }]);
     }
 
-    /// Destroys older snapshots that were taken for this target. That one of them stays is no failure.
+    /// Destroys older snapshots that were taken for this target. If one of them cannot be destroyed, this is not a
+    /// failure.
     pub(super) fn tidy(&self, app: &mut App<'_>, end: &dyn End) {
         let (actions, _) = keep(&self.info, "", None, self.newest.guid, &self.marks);
         let actions: Vec<Action> =
@@ -131,7 +132,7 @@ impl Snapshots {
         let Ok(results) = end.apply(&actions) else { return };
         for (action, result) in actions.iter().zip(results) {
             if let (Action::DestroySnapshot { name }, Err(failure)) = (action, result) {
-                app.context.complain(format_args!("old snapshot '{name}' stays: {failure}"));
+                app.context.complain(format_args!("old snapshot '{name}' was not destroyed: {failure}"));
             }
         }
     }

@@ -1,5 +1,5 @@
-//! A dataset with those below it into a directory: each is kept where its name leads, below that of the first; volumes become
-//! images.
+//! Sync of a dataset with its descendants to a directory. The place of each follows from its name, below the place of
+//! the first one. Volumes become images.
 
 use std::collections::HashSet;
 
@@ -21,8 +21,8 @@ enum Outcome {
     NotBegun,
 }
 
-/// Brings the targets of all these datasets up to date, those above before those below, and says so. The first is the one that
-/// the others are below.
+/// Brings the targets of all these datasets up to date, parents before children, and reports it. The other datasets
+/// are below the first one.
 pub(super) fn bring(
     app: &mut App<'_>,
     copy: &mut Copy<'_>,
@@ -135,7 +135,7 @@ fn finish(
             Outcome::Failed(_) | Outcome::NotBegun if args.json => {
                 let error = match outcome {
                     Outcome::Failed(error) => error.to_string(),
-                    _ => "not begun, since one above it failed".to_owned(),
+                    _ => "skipped, because a dataset above it failed".to_owned(),
                 };
                 rows.push(serde_json::json!({
                     "source": info.name, "target": target, "bytes": 0, "error": error,
@@ -149,8 +149,8 @@ fn finish(
     }
     match outcomes.iter().filter(|(.., outcome)| matches!(outcome, Outcome::NotBegun)).count() {
         0 => {}
-        1 => app.context.complain("1 dataset below one of these was not begun"),
-        count => app.context.complain(format_args!("{count} datasets below one of these were not begun")),
+        1 => app.context.complain("1 dataset below one of these was skipped"),
+        count => app.context.complain(format_args!("{count} datasets below one of these were skipped")),
     }
     if args.json {
         say(app, &serde_json::json!({ "bytes": total, "datasets": rows }).to_string())?;

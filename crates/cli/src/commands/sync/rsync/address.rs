@@ -27,16 +27,16 @@ pub(super) enum Way {
 }
 
 impl Address {
-    /// Understands `rsync://[user@]host[:port]/module/path`, `[user@]host::module/path` and `[user@]host:rsync:path`; nothing if it
-    /// is none of these.
+    /// Parses `rsync://[user@]host[:port]/module/path`, `[user@]host::module/path` and `[user@]host:rsync:path`.
+    /// `None` for anything else.
     ///
     /// # Errors
-    /// When something of it is missing.
+    /// When a part of it is missing.
     pub(super) fn parse(text: &str) -> Result<Option<Self>> {
         if let Some(rest) = text.strip_prefix("rsync://") {
             let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
             let (user, place) = split_user(authority);
-            let (host, port) = split_port(place).ok_or_else(|| wrong(text, "its port is no number"))?;
+            let (host, port) = split_port(place).ok_or_else(|| wrong(text, "the port is not a number"))?;
             return Self::daemon(text, user, host, (port, path)).map(Some);
         }
         if text.starts_with(['/', '.', '~']) {
@@ -49,15 +49,16 @@ impl Address {
         }
         let Some(path) = rest.strip_prefix("rsync:") else { return Ok(None) };
         if path.is_empty() {
-            return Err(wrong(text, "it names no path"));
+            return Err(wrong(text, "the path is missing"));
         }
         Self::new(text, user, host, Way::Shell { path: path.to_owned() }).map(Some)
     }
 
-    /// Understands `[user@]host:/path`, which is asked of rsync where snowmelt is not; nothing if it is not that.
+    /// Parses `[user@]host:/path`, for which rsync is used if the host does not have snowmelt. `None` for anything
+    /// else.
     ///
     /// # Errors
-    /// When something of it is missing.
+    /// When a part of it is missing.
     pub(super) fn parse_directory(text: &str) -> Result<Option<Self>> {
         match split_host(text) {
             (Some(place), path) if path.starts_with('/') && !text.starts_with(['/', '.', '~']) => {
@@ -72,10 +73,10 @@ impl Address {
         let path = path.trim_matches('/');
         let (module, path) = path.split_once('/').unwrap_or((path, ""));
         if module.is_empty() {
-            return Err(wrong(text, "it names no module (rsync://host/module/path)"));
+            return Err(wrong(text, "the module is missing (rsync://host/module/path)"));
         }
         if text.contains(char::is_control) {
-            return Err(wrong(text, "it is no name of a module"));
+            return Err(wrong(text, "the name of the module is not valid"));
         }
         let path = path.trim_matches('/').to_owned();
         Self::new(text, user, host, Way::Daemon { port, module: module.to_owned(), path })
@@ -85,7 +86,7 @@ impl Address {
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         // ssh would take it for an option.
         if host.is_empty() || host.starts_with('-') || user.is_some_and(|user| user.starts_with('-')) {
-            return Err(wrong(text, "no machine is called so"));
+            return Err(wrong(text, "this is not a valid host name"));
         }
         let (user, host) = (user.map(str::to_owned), host.to_owned());
         Ok(Self { text: text.to_owned(), user, host, way })
@@ -97,7 +98,7 @@ impl Address {
         format!("{place}:rsync{path}")
     }
 
-    /// What the server is asked for: the content of a directory.
+    /// The path to request from the server: the content of a directory.
     pub(super) fn asked(&self) -> String {
         let path = match &self.way {
             Way::Daemon { module, path, .. } if path.is_empty() => module.clone(),

@@ -22,14 +22,14 @@ use crate::args::SyncArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 
-/// How long a server may say nothing. It gives no sign of life while it reads what it is to send.
+/// How long a server may be silent. It gives no sign of life while it reads the files to send.
 const TIMEOUT_SECONDS: u32 = 300;
 /// What `--remote-command` is without a word.
 const OWN_PROGRAM: &str = "snowmelt";
 /// How a transfer ends, from process to process, that lost its connection: as rsync has it.
 const LOST: Exit = Exit::Other(12);
 
-/// What goes where.
+/// Source, target and direction.
 pub(super) struct Transfer {
     address: Address,
     direction: Direction,
@@ -43,11 +43,11 @@ impl Transfer {
     /// Understands a sync with a server of rsync; nothing if neither side is one.
     ///
     /// # Errors
-    /// When the other side is no dataset of this machine.
+    /// When the other side is not a dataset of this machine.
     pub(super) fn parse(app: &App<'_>, args: &SyncArgs) -> Result<Option<Self>> {
         let (address, direction, text) = match (Address::parse(&args.source)?, Address::parse(&args.target)?)
         {
-            // By another process, which found that snowmelt is not there.
+            // Called by another process, which found that the host does not have snowmelt.
             (None, None) if args.connected.is_some() => return Self::instead(args),
             (None, None) => return Ok(None),
             (Some(source), None) => (source, Direction::Pull, &args.target),
@@ -75,7 +75,8 @@ impl Transfer {
         Remote::here(self.tree.split('@').next().unwrap_or_default())
     }
 
-    /// Understands a sync of `host:/path` with a dataset of this machine as one through the rsync there; nothing if it is none.
+    /// Parses a sync between `host:/path` and a dataset of this machine as a sync through the rsync there. `None` for
+    /// anything else.
     fn instead(args: &SyncArgs) -> Result<Option<Self>> {
         let ends = (Address::parse_directory(&args.source)?, Address::parse_directory(&args.target)?);
         let (address, direction, tree) = match ends {
@@ -97,7 +98,8 @@ pub(in crate::commands) fn is_without_snapshots(text: &str) -> bool {
     !matches!(Address::parse(text), Ok(None)) || matches!(Address::parse_directory(text), Ok(Some(_)))
 }
 
-/// Of a sync with a server of rsync, the dataset here, and where it stands; nothing if it is with none.
+/// For a sync with an rsync server: the dataset on this machine, and its position in the arguments. `None` for
+/// anything else.
 ///
 /// # Errors
 /// When it cannot be done: the other side is no dataset of this machine, or something was given that rsync does not know.
@@ -112,17 +114,17 @@ pub(in crate::commands) fn dataset_of(app: &App<'_>, args: &SyncArgs) -> Result<
 
 fn not_here(args: &SyncArgs) -> CliError {
     CliError::Failed(format!(
-        "cannot sync '{}' to '{}': one of them must be a dataset of this machine, where the other is a server of rsync",
+        "cannot sync '{}' to '{}': one of them is an rsync server, so the other must be a dataset of this machine",
         args.source, args.target
     ))
 }
 
-/// Refuses what is only for servers of rsync.
+/// Refuses options that are only for rsync servers.
 ///
 /// # Errors
-/// When something of it was given.
+/// When one of these options was given.
 pub(super) fn check_unused(args: &SyncArgs) -> Result<()> {
-    // A directory there becomes what the dataset is in any case, but where only rsync is there.
+    // For a directory there, files are always deleted, except if only its rsync is used.
     let is_directory = Address::parse_directory(&args.target)?.is_some();
     let given = [
         (args.delete && !is_directory, "--delete"),
@@ -136,7 +138,7 @@ pub(super) fn check_unused(args: &SyncArgs) -> Result<()> {
     match given.iter().find(|(is_given, _)| *is_given) {
         None => Ok(()),
         Some((_, flag)) => Err(CliError::Usage(format!(
-            "{flag} is for servers of rsync (rsync://host/module/path, host:rsync:/path)"
+            "{flag} is only for rsync servers (rsync://host/module/path, host:rsync:/path)"
         ))),
     }
 }
@@ -144,20 +146,20 @@ pub(super) fn check_unused(args: &SyncArgs) -> Result<()> {
 fn wishes(args: &SyncArgs, direction: Direction) -> Result<Wishes> {
     let is_push = direction == Direction::Push;
     let refused = [
-        (args.recursive, "--recursive", "a server of rsync has no datasets below"),
-        (args.force, "--force", "what was there before is in snapshots"),
-        (args.newest_only, "--newest-only", "there is one state"),
-        (args.no_snapshot, "--no-snapshot", "name the snapshot (tank/www@monday), or the newest (tank/www@)"),
-        (args.identifier.is_some(), "--identifier", "nothing is left at either side"),
-        (args.no_hold, "--no-hold", "nothing is held"),
-        (args.properties, "--props", "rsync knows no properties"),
-        (args.raw, "--raw", "rsync transfers files"),
-        (!args.without.is_empty(), "-x", "rsync knows no properties"),
-        (is_push && !args.set.is_empty(), "-o", "rsync knows no properties"),
-        (args.compress.is_some_and(|level| level != 3), "--compress=LEVEL", "the level is the server's"),
+        (args.recursive, "--recursive", "an rsync server has no datasets"),
+        (args.force, "--force", "the earlier state is in snapshots"),
+        (args.newest_only, "--newest-only", "there is only one state"),
+        (args.no_snapshot, "--no-snapshot", "give the snapshot (tank/www@monday), or the newest (tank/www@)"),
+        (args.identifier.is_some(), "--identifier", "nothing is kept at either end"),
+        (args.no_hold, "--no-hold", "no snapshot is held"),
+        (args.properties, "--props", "rsync has no properties"),
+        (args.raw, "--raw", "rsync transfers files, not blocks"),
+        (!args.without.is_empty(), "-x", "rsync has no properties"),
+        (is_push && !args.set.is_empty(), "-o", "rsync has no properties"),
+        (args.compress.is_some_and(|level| level != 3), "--compress=LEVEL", "the server chooses the level"),
     ];
     if let Some((_, flag, why)) = refused.iter().find(|(is_given, ..)| *is_given) {
-        return Err(CliError::Usage(format!("{flag} is not for servers of rsync: {why}")));
+        return Err(CliError::Usage(format!("{flag} is not supported for rsync servers: {why}")));
     }
     let excluded = args.exclude.iter().map(|pattern| format!("- {pattern}"));
     let wishes = Wishes {
@@ -178,7 +180,7 @@ fn wishes(args: &SyncArgs, direction: Direction) -> Result<Wishes> {
 /// Brings one side up to date, as often as it takes.
 ///
 /// # Errors
-/// When the server cannot be reached or does not do it, or there is no room.
+/// When the server cannot be reached or fails, or there is no space.
 pub(super) fn run(app: &mut App<'_>, args: &SyncArgs, transfer: &Transfer) -> Result<Exit> {
     let wishes = wishes(args, transfer.direction)?;
     match args.connected {
@@ -192,7 +194,7 @@ pub(super) fn run(app: &mut App<'_>, args: &SyncArgs, transfer: &Transfer) -> Re
     }
 }
 
-/// Goes on through the rsync of a machine that does not have snowmelt, which `why` says.
+/// Continues through the rsync of a machine that does not have snowmelt. `why` is the error about this.
 ///
 /// # Errors
 /// As `run`; when there is nothing that rsync could do.
@@ -204,9 +206,9 @@ pub(super) fn run_instead(app: &mut App<'_>, args: &SyncArgs, why: String) -> Re
     };
     let Some(transfer) = transfer else { return Err(CliError::NoProgram(why)) };
     let wishes = wishes(args, transfer.direction)
-        .map_err(|error| CliError::Failed(format!("{why}\nits rsync cannot do it: {error}")))?;
+        .map_err(|error| CliError::Failed(format!("{why}\nits rsync failed too: {error}")))?;
     let host = &transfer.address.host;
-    app.context.complain(format_args!("'{host}' has no {OWN_PROGRAM}: going on through its rsync"));
+    app.context.complain(format_args!("'{host}' has no {OWN_PROGRAM}: using its rsync"));
     repeat(app, args, &transfer, &wishes)
 }
 
@@ -256,16 +258,17 @@ fn no_program(transfer: &Transfer, program: &str) -> CliError {
     let host = &transfer.address.host;
     CliError::Failed(match transfer.is_instead {
         true => format!(
-            "cannot reach '{host}': there is neither '{OWN_PROGRAM}' nor '{program}' in its PATH: install one of them there, or say where \
-             {OWN_PROGRAM} is with --remote-command"
+            "cannot reach '{host}': neither '{OWN_PROGRAM}' nor '{program}' is in its PATH: install one of them \
+             there, or give the path of {OWN_PROGRAM} with --remote-command"
         ),
         false => format!(
-            "cannot reach '{host}': there is no '{program}' in its PATH: install it there, or say where it is with --remote-command"
+            "cannot reach '{host}': '{program}' is not in its PATH: install it there, or give its path with \
+             --remote-command"
         ),
     })
 }
 
-/// The words with which another process goes on.
+/// The arguments with which another process continues.
 fn with_connection(words: &[OsString], protocol: u8) -> Vec<OsString> {
     let at = words.iter().position(|word| word == "sync").map_or(words.len(), |at| at + 1);
     let mut words = words.to_vec();
@@ -277,9 +280,9 @@ fn with_connection(words: &[OsString], protocol: u8) -> Vec<OsString> {
 fn lost(args: &SyncArgs, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            format!("the server said nothing for {} s", args.timeout.unwrap_or(TIMEOUT_SECONDS))
+            format!("the server sent nothing for {} s", args.timeout.unwrap_or(TIMEOUT_SECONDS))
         }
-        io::ErrorKind::UnexpectedEof => "the server went away".to_owned(),
+        io::ErrorKind::UnexpectedEof => "the server closed the connection".to_owned(),
         _ => format!("the connection was lost: {error}"),
     }
 }

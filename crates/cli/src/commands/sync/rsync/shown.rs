@@ -1,4 +1,4 @@
-//! What a sync with a server of rsync shows while it runs.
+//! The progress of a sync with an rsync server.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -29,7 +29,7 @@ impl Shown {
 }
 
 impl Observer for Shown {
-    // If nobody listens any more the sync goes on all the same.
+    // If the output is closed, the sync continues.
     fn message(&self, line: &str) {
         if let Ok(mut file) = self.messages.lock() {
             let _ = file.write_all(format!("{line}\n").as_bytes());
@@ -43,7 +43,7 @@ impl Observer for Shown {
     }
 }
 
-/// Counts what goes through it.
+/// Counts the bytes that pass through it.
 pub(super) struct Counted<'a, F> {
     pub(super) inner: F,
     pub(super) progress: &'a Progress,

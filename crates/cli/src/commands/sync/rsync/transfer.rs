@@ -1,4 +1,4 @@
-//! The transfer itself, by whoever owns the pool, over a connection that is its standard input.
+//! The transfer itself, by the owner of the pool. The connection is its standard input.
 
 use std::fs::File;
 use std::io::{BufReader, Write};
@@ -30,7 +30,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// Exit codes of a server whose connection failed: socket, stream, signal, timeout, no connection.
 const LOST_CODES: [u32; 5] = [10, 12, 20, 30, 35];
 
-/// Transfers what is to go, on a connection on which the server has its words.
+/// Transfers the files on a connection whose server has received its arguments.
 pub(super) fn carry_out(
     app: &mut App<'_>,
     args: &SyncArgs,
@@ -42,7 +42,7 @@ pub(super) fn carry_out(
     app.on_pool(&transfer.tree, missing, |app, session| {
         if session.shadow().is_some() {
             return Err(CliError::Failed(format!(
-                "{}: it is in a shadow, which has no content",
+                "{}: it is in a shadow, which has no file data",
                 attempt(args)
             )));
         }
@@ -61,7 +61,7 @@ pub(super) fn carry_out(
         };
         match told.left_out() {
             0 => {}
-            count => app.context.complain(format_args!("and {count} messages more")),
+            count => app.context.complain(format_args!("and {count} more messages")),
         }
         match result {
             Ok(summary) => {
@@ -79,7 +79,7 @@ fn attempt(args: &SyncArgs) -> String {
     format!("cannot sync '{}' to '{}'", args.source, args.target)
 }
 
-/// Where snowmelt is missed only now, what it made stays the base of what it sends next.
+/// If snowmelt is missing only now, the state that it made stays the base of its next sync.
 fn check_ways(args: &SyncArgs, session: &Session, transfer: &Transfer) -> Result<()> {
     let catalog = session.datasets.catalog();
     let Ok(dataset) = catalog.dataset(&transfer.tree) else { return Ok(()) };
@@ -88,8 +88,8 @@ fn check_ways(args: &SyncArgs, session: &Session, transfer: &Transfer) -> Result
     match is_of_others {
         false => Ok(()),
         true => Err(CliError::Failed(format!(
-            "{}: what '{}' holds did not come through rsync, and two ways do not mix\n\
-             install snowmelt on '{}', or go on through its rsync only: snowmelt sync {} {}",
+            "{}: '{}' was not synced through rsync before, and the two kinds of sync cannot be mixed\ninstall \
+             snowmelt on '{}', or use only its rsync: snowmelt sync {} {}",
             attempt(args),
             transfer.tree,
             transfer.address.host,
@@ -157,7 +157,7 @@ fn push(
     })
 }
 
-/// Does something with the connection, and shows how much goes over it.
+/// Does something with the connection, and shows the number of bytes.
 fn counted<T>(
     app: &App<'_>,
     args: &SyncArgs,
@@ -197,7 +197,7 @@ fn watched<T>(
     }))
 }
 
-/// What became of it.
+/// The result.
 fn finish(
     app: &mut App<'_>,
     args: &SyncArgs,
@@ -227,8 +227,8 @@ fn finish(
             [literal, matched, read, written, size].map(format_bytes);
         writeln!(
             out,
-            "{}{files} files transferred, {literal} of them anew and {matched} as they were, of {size} in all; \
-             {read} received, {written} sent",
+            "{}{files} files transferred, with {literal} of new data and {matched} of matching data, {size} in \
+             total; {read} received, {written} sent",
             taken.map(|taken| format!("{taken}: ")).unwrap_or_default()
         )?;
     }
@@ -239,7 +239,7 @@ fn finish(
     Ok(Exit::Ok)
 }
 
-/// Why it ended early. What came whole may have been kept.
+/// The reason of an early end. Complete files may have been kept.
 fn ended(app: &mut App<'_>, args: &SyncArgs, error: &RsyncError, taken: Option<&str>) -> Result<Exit> {
     let is_cancelled = app.context.is_cancelled();
     let why = match error {
@@ -250,7 +250,8 @@ fn ended(app: &mut App<'_>, args: &SyncArgs, error: &RsyncError, taken: Option<&
     };
     app.context.complain(format_args!("{}: {why}", attempt(args)));
     if let Some(taken) = taken {
-        app.context.complain(format_args!("what came whole is in {taken}: run again, it goes on from there"));
+        app.context
+            .complain(format_args!("all complete files are in {taken}: the next run continues from there"));
     }
     let may_pass = match error {
         RsyncError::Connection(_) => true,

@@ -1,5 +1,6 @@
-//! Connections to servers of rsync. They are made before the pool is opened, and by the process that was called: the pool's owner, which may be
-//! another one, has neither its terminal nor its keys, and is given the connection.
+//! Connections to rsync servers. They are made by the process that the user started, before the pool is opened. The
+//! pool's owner can be another process, which has neither the terminal nor the keys of this one. It gets the
+//! connection.
 
 use std::fs::{self, File};
 use std::io::{self, IsTerminal, Read, Write};
@@ -29,9 +30,9 @@ use crate::secrets::Terminal;
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 /// The program at the other end of a remote shell, unless another one is named.
 const PROGRAM: &str = "rsync";
-/// What it ends with that does not know an option.
+/// The exit status for an unknown option.
 const SYNTAX: i32 = ExitCode::Syntax as i32;
-/// The first version that can tell all there is of a file, and takes paths past the shell.
+/// The first version that transfers all attributes of a file, and passes paths without the shell.
 const FIRST_WITH_ALL: u8 = 30;
 /// Longest password.
 const PASSWORD_MAX: u64 = 4096;
@@ -61,7 +62,7 @@ impl From<CliError> for Unconnected {
 }
 
 impl Connected {
-    /// Reaches a server, and tells it what is wanted.
+    /// Connects to a server, and sends the arguments.
     pub(super) fn open(
         app: &mut App<'_>,
         args: &SyncArgs,
@@ -76,7 +77,7 @@ impl Connected {
         }
     }
 
-    /// Lets go of it, and waits until the remote shell has ended. The status that it ended with, if it is not well.
+    /// Closes it, and waits until the remote shell has ended. Returns its exit status, if it is an error.
     pub(super) fn close(self, is_well: bool) -> Option<i32> {
         use rustix::net::Shutdown::{Both, Write};
         // It may be gone already.
@@ -96,7 +97,7 @@ fn reached(address: &Address, error: &(dyn std::error::Error + 'static)) -> Stri
     format!("cannot reach '{}': {}", address.host, chain(error))
 }
 
-/// What a server that does not even begin has said.
+/// The output of a server that fails at the start.
 fn not_begun(args: &SyncArgs, address: &Address, error: &RsyncError) -> Unconnected {
     let attempt = format!("cannot sync with '{}'", address.text);
     match error {
@@ -155,7 +156,8 @@ fn daemon(
     Ok(Connected { socket: File::from(OwnedFd::from(stream)), protocol, child: None })
 }
 
-/// The password for a daemon: from a file that nobody else reads, from the environment, or from who is at the terminal.
+/// The password for a daemon: from a file that others cannot read, from the environment, or from the user at the
+/// terminal.
 fn password(app: &App<'_>, args: &SyncArgs, place: &str) -> std::result::Result<Vec<u8>, String> {
     if let Some(file) = &args.password_file {
         let path = app.context.path(file);
@@ -164,11 +166,11 @@ fn password(app: &App<'_>, args: &SyncArgs, place: &str) -> std::result::Result<
     if let Some(password) = app.context.env("RSYNC_PASSWORD") {
         return Ok(password.as_encoded_bytes().to_vec());
     }
-    // Whoever gives something else as input is not there to be asked.
+    // If standard input is not a terminal, there is no user to ask.
     let terminal = Some(&*app.context).filter(|context| context.stdin.is_terminal()).and_then(Terminal::of);
     let Some(terminal) = terminal else {
         return Err(format!(
-            "'{place}' wants a password: give it with --password-file, or in the variable RSYNC_PASSWORD"
+            "'{place}' needs a password: give it with --password-file, or in the variable RSYNC_PASSWORD"
         ));
     };
     let typed = terminal.ask(app.context, &format!("Password for '{place}': "));
@@ -178,7 +180,7 @@ fn password(app: &App<'_>, args: &SyncArgs, place: &str) -> std::result::Result<
 fn read_password(path: &Path) -> std::result::Result<Vec<u8>, String> {
     let mode = fs::metadata(path).map_err(|error| error.to_string())?.mode();
     if mode & 0o007 != 0 {
-        return Err(format!("others may read it: chmod o-rwx {}", path.display()));
+        return Err(format!("other users can read it: chmod o-rwx {}", path.display()));
     }
     let mut text = Vec::new();
     let read = File::open(path).and_then(|file| file.take(PASSWORD_MAX).read_to_end(&mut text));
@@ -188,8 +190,8 @@ fn read_password(path: &Path) -> std::result::Result<Vec<u8>, String> {
     Ok(text)
 }
 
-/// Over a remote shell. Words are said before it is known how old the server is: one that ends with a syntax error, or speaks a version that has other words,
-/// is started again with older ones.
+/// A connection over a remote shell. The arguments are sent before the version of the server is known. If the server
+/// ends with a syntax error, or has a version with other arguments, it is started again with older arguments.
 fn shell(
     app: &mut App<'_>,
     args: &SyncArgs,
@@ -207,7 +209,8 @@ fn shell(
         if let Some(connected) = begin(app, args, address, (form, words))? {
             if connected.protocol < FIRST_WITH_ALL {
                 app.context.complain(format_args!(
-                    "the rsync of '{}' is older than 3.0: going on without ACLs, extended attributes and fractions of seconds",
+                    "the rsync of '{}' is older than 3.0: continuing without ACLs, extended attributes and \
+                     fractions of seconds",
                     address.host
                 ));
             }
@@ -215,8 +218,8 @@ fn shell(
         }
     }
     Err(Unconnected::Failed(CliError::Failed(format!(
-        "cannot sync with '{}': '{}' there does not know what it is asked for, which rsync 2.6.0 and later do: \
-         name another one with --remote-command",
+        "cannot sync with '{}': '{}' there does not support the required options: use rsync 2.6.0 or later, with \
+         --remote-command if it has another path",
         address.text,
         server(args)
     ))))
@@ -236,8 +239,7 @@ fn begin(
 ) -> Result<Option<Connected>, Unconnected> {
     let failed = |error: &io::Error| CliError::failed(format!("cannot reach '{}'", address.host), error);
     let rsh: Vec<&str> = args.rsh.split_whitespace().collect();
-    let (program, rest) =
-        rsh.split_first().ok_or_else(|| CliError::Usage("-e names no command".to_owned()))?;
+    let (program, rest) = rsh.split_first().ok_or_else(|| CliError::Usage("-e has no command".to_owned()))?;
     let place = address.user.iter().fold(address.host.clone(), |host, user| format!("{user}@{host}"));
     let asked = address.asked();
     let is_sent = form >= FIRST_WITH_ALL;
@@ -297,7 +299,7 @@ fn quoted(path: &str) -> String {
     format!("'{mark}{}'", path.replace('\'', "'\\''"))
 }
 
-/// Whether the other side has gone, so that the remote shell tells why.
+/// Whether the other side has closed the connection, so that the remote shell reports the reason.
 fn is_end(error: &RsyncError) -> bool {
     let ends = [io::ErrorKind::UnexpectedEof, io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
     matches!(error, RsyncError::Connection(error) if ends.contains(&error.kind()))
