@@ -207,7 +207,7 @@ impl Server {
         // It fails when there is nothing to be deleted.
         let _ = epoll::delete(&self.epoll, served.device.as_fd());
         self.mounts.lock().remove(&served.key);
-        // It writes what is left, and waits for locks that are held while something is mounted, which may need these threads.
+        // It writes the remaining data, and waits for locks that are held during a mount, which can need these threads.
         let over = Arc::new(Mutex::new(Some(over)));
         let own = over.clone();
         let spawned = std::thread::Builder::new().name("unmount".to_owned()).spawn(move || run(&own));

@@ -1,16 +1,16 @@
-//! `mount.zfs`: what mount(8) calls for `mount -t zfs tank/home /mnt` and for lines of /etc/fstab.
+//! `mount.zfs`: the helper of mount(8) for `mount -t zfs tank/home /mnt` and for lines of /etc/fstab.
 //!
-//! `mount.zfs [-sfnvh] [-N namespace] [-o options] [-t type] DATASET DIRECTORY`, with the options in any place: mount(8)
-//! puts them last (mount.zfs(8); "external helpers" in mount(8)). It is done by `mount`, and ends with the statuses of
-//! mount(8).
+//! `mount.zfs [-sfnvh] [-N namespace] [-o options] [-t type] DATASET DIRECTORY`, with options at any
+//! position: mount(8) puts them last (mount.zfs(8); "external helpers" in mount(8)). `mount` does the work. The exit
+//! statuses are those of mount(8).
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use crate::exit::Exit;
 
-/// The names it is called by. The second is for machines on which OpenZFS has the first.
-/// The last is what mount(8) looks for when it is told no type: the kernel tells that of a mount.
+/// The names of the helper. The second is for machines on which OpenZFS has the first. mount(8) looks for the last one if
+/// no type is given: the kernel reports this type for a mount.
 const NAMES: [&str; 3] = ["mount.zfs", "mount.snowmelt", "mount.fuse.snowmelt"];
 /// mount(8): "incorrect invocation or permissions", and "mount failure".
 const STATUS_USAGE: u8 = 1;
@@ -18,7 +18,7 @@ const STATUS_FAILED: u8 = 32;
 
 const USAGE: &str = "usage: mount.zfs [-sfnvh] [-o options] <dataset> <mountpoint>";
 
-/// The words for `mount` that the words of a process mean, its own name first; `None` if that is not the helper's.
+/// The arguments of `mount` for the arguments of a process, with its own name first. `None` if this is not the helper.
 ///
 /// # Errors
 /// The text to print instead.
@@ -86,7 +86,7 @@ fn translate(words: &[OsString]) -> Result<Vec<OsString>, String> {
     }
 }
 
-/// The status of mount(8) for that of `mount`.
+/// Converts the exit status of `mount` to that of mount(8).
 pub fn status(exit: Exit) -> Exit {
     match exit.code() {
         0 => Exit::Ok,

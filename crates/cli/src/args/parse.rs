@@ -1,4 +1,4 @@
-//! From words to a parsed command, or to a refusal worded as `zfs` words it.
+//! Parsing of the command line. Errors have the wording of `zfs`.
 
 use std::ffi::OsString;
 
@@ -10,18 +10,18 @@ use super::{
     spelling,
 };
 
-/// Why no command came out.
+/// The reason why there is no command.
 #[derive(Debug)]
 pub enum ParseFailure {
     /// Help or the version was asked for: the text belongs on standard output.
     Help(String),
-    /// The words make no sense: the text belongs on standard error.
+    /// The arguments are not valid: the text belongs on standard error.
     Usage(String),
-    /// A verb that ZFS has and this does not: the text belongs on standard error.
+    /// A verb that ZFS has and snowmelt does not: the text belongs on standard error.
     Missing(String),
 }
 
-/// Parses the words after the program's name.
+/// Parses the arguments after the program's name.
 ///
 /// # Errors
 /// The text to print instead.
@@ -77,7 +77,7 @@ fn grammar(program: Program) -> Command {
     }
 }
 
-/// What `zfs` and `zpool` look at before their verbs, and verbs of theirs that are not here (`main` in
+/// Arguments that `zfs` and `zpool` handle before their verbs, and their verbs that snowmelt does not have (`main` in
 /// `cmd/zfs/zfs_main.c`).
 fn special(program: Program, words: &[OsString]) -> Option<Result<Cli, ParseFailure>> {
     let text = |at: usize| words.get(at).and_then(|word| word.to_str());
@@ -98,14 +98,14 @@ fn special(program: Program, words: &[OsString]) -> Option<Result<Cli, ParseFail
     }
     let asks_for_usage = matches!(text(1), Some("-?" | "--help"));
     match personality::missing_verb(program, verb) {
-        // Also without arguments: tools take the usage for a sign that the verb works.
+        // Also without arguments: for tools, a usage text means that the verb works.
         Some(_) if !asks_for_usage => Some(Err(ParseFailure::Missing(unsupported(program, verb)))),
         _ if asks_for_usage => Some(Err(ParseFailure::Usage(shim_usage(program, words)))),
         _ => None,
     }
 }
 
-/// What a verb that is not here says.
+/// The error of an unsupported verb.
 fn unsupported(program: Program, verb: &str) -> String {
     let what = match (program, verb) {
         (Program::Zfs, "load-key" | "unload-key" | "change-key") => "native encryption keys are",
@@ -120,7 +120,7 @@ fn unsupported(program: Program, verb: &str) -> String {
     format!("cannot {verb}: {what} not supported by snowmelt")
 }
 
-/// `rows POOL REQUEST`, which no usage text or completion tells of.
+/// `rows POOL REQUEST`, which is in no usage text or completion.
 fn rows(words: &[OsString]) -> Option<RowsArgs> {
     match words {
         [verb, pool, request] if verb == "rows" => {
@@ -130,7 +130,7 @@ fn rows(words: &[OsString]) -> Option<RowsArgs> {
     }
 }
 
-/// `complete INDEX WORDS…`, which no usage text mentions either.
+/// `complete INDEX WORDS…`, which is in no usage text either.
 fn complete(words: &[OsString]) -> Option<CompleteArgs> {
     match words {
         [verb, index, words @ ..] if verb == "complete" => {
@@ -141,7 +141,7 @@ fn complete(words: &[OsString]) -> Option<CompleteArgs> {
     }
 }
 
-/// How the command that these words mean is used.
+/// The usage text of the command in these arguments.
 pub fn usage(words: &[OsString]) -> String {
     match Program::of(words) {
         (Program::Snowmelt, _) => {
@@ -153,7 +153,7 @@ pub fn usage(words: &[OsString]) -> String {
     }
 }
 
-/// The usage of a verb of `zfs` or `zpool`, or of all, as those print it: one verb a line, after a tab.
+/// The usage text of a verb of `zfs` or `zpool`, or of all verbs, in their format: one verb in each line, after a tab.
 fn shim_usage(program: Program, words: &[OsString]) -> String {
     let mut grammar = grammar(program);
     grammar.build();
@@ -238,7 +238,7 @@ fn wrap(words: &[&str], width: usize) -> String {
     lines
 }
 
-/// The first word that is no option.
+/// The first argument that is not an option.
 fn verb(words: &[OsString]) -> &str {
     words.iter().filter_map(|word| word.to_str()).find(|word| !word.starts_with('-')).unwrap_or_default()
 }

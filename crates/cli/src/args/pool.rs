@@ -311,7 +311,7 @@ pub struct PoolSegmentsArgs {
     pub pools: Vec<String>,
 }
 
-/// Tell how much is read and written
+/// Show the I/O statistics of pools
 ///
 /// Shows the reads and writes of the pool's store per second, and their bytes, since the owner of the pool opened it.
 /// With an interval, a report follows for each interval.
@@ -319,19 +319,19 @@ pub struct PoolSegmentsArgs {
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt pool iostat [-HpPvy] [pool ...] [interval [count]]")]
 pub struct PoolIostatArgs {
-    /// No header, one tab between columns
+    /// Print no header, and a tab between columns
     #[arg(short = 'H')]
     pub scripted: bool,
     /// Exact numbers
     #[arg(short = 'p')]
     pub parsable: bool,
-    /// Print full paths of vdevs (always done)
+    /// Print full paths of vdevs (always on)
     #[arg(short = 'P', hide = true)]
     pub paths: bool,
-    /// Also the vdevs of each pool
+    /// Show the vdevs of each pool too
     #[arg(short = 'v')]
     pub verbose: bool,
-    /// With an interval: leave out what was before it
+    /// With an interval: leave out the first report, since the pool was opened
     #[arg(short = 'y')]
     pub no_first: bool,
     /// Only these pools; then how many seconds lie between reports, and how many there are
@@ -339,7 +339,7 @@ pub struct PoolIostatArgs {
     pub words: Vec<String>,
 }
 
-/// Give back the space of what was deleted
+/// Free the space of deleted data
 ///
 /// The space of deleted data becomes free by itself when a whole segment is unused, and the rest of it when the pool
 /// is full. This command frees it now: it moves the blocks in use out of segments that are mostly unused. Then it
@@ -412,7 +412,7 @@ pub struct PoolClearArgs {
 
 /// Set a property of a pool
 ///
-/// The properties are comment, parity, autotrim, deadman and cachesize. With 'parity=5%', all data written from then
+/// The properties are comment, parity, autotrim, deadman, cachesize and feature@NAME. With 'parity=5%', all data written from then
 /// on gets that much parity, from which damaged blocks are repaired. Other properties of ZFS are accepted only with
 /// the value that applies anyway.
 #[derive(Debug, Args)]

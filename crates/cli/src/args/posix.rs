@@ -1,5 +1,4 @@
-//! `POSIXLY_CORRECT`: where it is set, getopt(3), which `zfs` and `zpool` use, takes no options after the first word that
-//! is none.
+//! `POSIXLY_CORRECT`: if it is set, getopt(3), which `zfs` and `zpool` use, parses no options after the first operand.
 
 use std::ffi::OsString;
 
@@ -7,7 +6,7 @@ use clap::{Arg, ArgAction};
 
 use super::{Program, personality};
 
-/// Puts `--` before the first word of `zfs` or `zpool` that is no option, if options follow it.
+/// Inserts `--` before the first operand of `zfs` or `zpool`, if options follow it.
 pub fn end_options(words: &mut Vec<OsString>) {
     let (program, rest) = Program::of(words);
     if program == Program::Snowmelt {
@@ -27,7 +26,7 @@ fn is_option(word: &OsString) -> bool {
     word.len() > 1 && word.as_encoded_bytes().starts_with(b"-")
 }
 
-/// Where the first word is that is neither an option nor the value of one; `None` where options end with `--`.
+/// The index of the first operand, which is neither an option nor its value. `None` if options end with `--`.
 fn first_operand(verb: &clap::Command, words: &[OsString]) -> Option<usize> {
     let mut at = 0;
     while let Some(word) = words.get(at) {

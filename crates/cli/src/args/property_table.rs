@@ -1,5 +1,5 @@
-//! The table of properties that `zfs get`, `set` and `inherit` print when they are called without arguments. Programs read
-//! in it which properties can be set.
+//! The table of properties that `zfs get`, `set` and `inherit` print without arguments. Programs read it to find out
+//! which properties can be set.
 
 use snowmelt_dataset::property::{Property, all};
 

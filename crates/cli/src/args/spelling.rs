@@ -1,6 +1,6 @@
-//! Other spellings of the program's own words: those of `find`, `help` and `version`, and what a mistyped verb may mean.
+//! Other spellings of the program's arguments: those of `find`, `help` and `version`, and suggestions for mistyped verbs.
 //!
-//! The `zfs` and `zpool` personalities do not use this: their words and messages are those of ZFS.
+//! The programs `zfs` and `zpool` do not use this: their arguments and messages are those of ZFS.
 
 use std::ffi::OsString;
 
@@ -57,7 +57,7 @@ fn pool_verb(error: &clap::Error, words: &[OsString]) -> Option<String> {
     pool.find_subcommand(verb).map(|found| format!("pool {}", found.get_name()))
 }
 
-/// The nearest word that exists, if it takes no more than two changes of a letter to get there.
+/// The most similar existing word, if it differs in at most two letters.
 fn suggested(error: &clap::Error) -> Option<String> {
     let (said, near) = match error.kind() {
         ErrorKind::InvalidSubcommand => (ContextKind::InvalidSubcommand, ContextKind::SuggestedSubcommand),
@@ -70,7 +70,7 @@ fn suggested(error: &clap::Error) -> Option<String> {
         ContextValue::Strings(words) => words.iter().collect(),
         _ => return None,
     };
-    // Of equally near ones the last: clap has them in the order of likeness.
+    // If several have the same distance, the last one: clap sorts them by similarity.
     let nearest = near.into_iter().rev().min_by_key(|word| distance(word))?;
     (distance(nearest) <= CHANGES_MAX).then(|| nearest.clone())
 }

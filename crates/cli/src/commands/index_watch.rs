@@ -20,8 +20,8 @@ const TICK: Duration = Duration::from_millis(100);
 /// Makes an index, and again whenever something has changed.
 ///
 /// # Errors
-/// When it cannot be made or replaced, the directory cannot be watched, or something is mounted or unmounted in it. Nothing that has happened
-/// is then known: the index is as it was.
+/// When the index cannot be made or replaced, the directory cannot be watched, or something is mounted or unmounted in
+/// it. Then changes are no longer known, and the index stays as it was.
 pub(super) fn run(app: &mut App<'_>, args: &IndexArgs, directory: &Path, file: &Path) -> Result<Exit> {
     let failed = |error: IndexError| {
         CliError::failed(format!("cannot keep the index of '{}'", directory.display()), &error)

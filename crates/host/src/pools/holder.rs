@@ -34,7 +34,8 @@ fn of(location: &Location) -> Option<(u32, String)> {
     Some((pid, words(pid)?))
 }
 
-/// The process with an exclusive `flock(2)` on a file in the table of proc_locks(5): `1: FLOCK ADVISORY WRITE 42 fe:00:7 0 EOF`.
+/// The process with an exclusive `flock(2)` on a file in the table of proc_locks(5):
+/// `1: FLOCK ADVISORY WRITE 42 fe:00:7 0 EOF`.
 fn owner_of(table: &str, place: &str) -> Option<u32> {
     table.lines().find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().skip(1).collect();

@@ -73,7 +73,7 @@ impl Pins {
     /// Those of the user of this command.
     ///
     /// # Errors
-    /// When there is a list that cannot be read, or has a line that means nothing: then no pool can be told from another.
+    /// When the list exists and cannot be read, or has an invalid line. Then pools cannot be identified.
     pub fn of(context: &Context) -> Result<Self> {
         let file = Places::new(context, &[]).config_dir().join("known_pools");
         Self::read(Registry::with_header(file, HEADER))

@@ -303,8 +303,8 @@ fn a_second_time_there_is_nothing_to_keep() {
 }
 
 proptest! {
-    /// Whatever is at both ends: what is planned ends at the newest snapshot, each step goes on where the one before ended,
-    /// and a base is one that the target has.
+    /// For any state of both ends, a plan ends at the newest snapshot, each step continues from the end of the previous
+    /// one, and the target has the base.
     #[test]
     fn steps_lead_from_what_is_there_to_the_newest(
         made in 1..12u64,

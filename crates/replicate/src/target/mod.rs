@@ -46,8 +46,8 @@ pub trait Target {
     /// Updates the opened target to a snapshot.
     ///
     /// # Errors
-    /// When it was changed by others; when something cannot be read or written. What was done stays, and the next time goes on
-    /// there.
+    /// When it was changed by others, or something cannot be read or written. The completed part is kept, and the next
+    /// update continues from there.
     fn bring(
         &mut self,
         how: &Bring,

@@ -11,7 +11,8 @@ use super::{Channel, Connection, Handler, Manners, Patience, WireError, serve};
 use crate::error::Failure;
 use crate::request::{Action, Answer, Describe, ReceiveRequest, Request, SendRequest};
 
-/// `describe` sends its root back so many times, `receive` counts what comes, `apply` fails, `sizes` waits to be cancelled.
+/// `describe` sends its root back this many times, `receive` counts bytes, `apply` fails, `sizes` waits for a
+/// cancellation.
 struct Echo {
     cancelled: AtomicBool,
 }

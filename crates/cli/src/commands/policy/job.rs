@@ -88,7 +88,8 @@ pub(super) fn words(job: &Job) -> Vec<OsString> {
 /// Understands a job.
 ///
 /// # Errors
-/// When `sync` would not take it, or an end is neither a dataset nor files elsewhere, of which the other end is a dataset of this machine.
+/// When `sync` would refuse it. An end must be a dataset, or files on another machine if the other end is a dataset of
+/// this machine.
 pub(super) fn understand(app: &App<'_>, name: &str, job: &Job) -> Result<Sync> {
     let wrong = |why: String| CliError::Failed(format!("job '{name}': {why}"));
     let args = match parse(&words(job), None) {

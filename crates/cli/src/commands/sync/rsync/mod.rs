@@ -102,7 +102,7 @@ pub(in crate::commands) fn is_without_snapshots(text: &str) -> bool {
 /// anything else.
 ///
 /// # Errors
-/// When it cannot be done: the other side is no dataset of this machine, or something was given that rsync does not know.
+/// When it cannot be done: the other side is not a dataset of this machine, or an option is not supported by rsync.
 pub(in crate::commands) fn dataset_of(app: &App<'_>, args: &SyncArgs) -> Result<Option<(Direction, Remote)>> {
     let Some(transfer) = Transfer::parse(app, args)? else {
         check_unused(args)?;
