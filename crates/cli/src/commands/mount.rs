@@ -147,8 +147,8 @@ fn stream_file(app: &App<'_>, args: &MountArgs) -> Result<Option<PathBuf>> {
 
 /// `tank/home                       /tank/home`, as `zfs mount` prints it.
 fn list(app: &mut App<'_>, as_json: bool) -> Result<Exit> {
-    let mut mounted =
-        snowmelt_fuse::mounted().map_err(|error| CliError::failed("cannot read the list of mounts", &error))?;
+    let mut mounted = snowmelt_fuse::mounted()
+        .map_err(|error| CliError::failed("cannot read the list of mounts", &error))?;
     rename(app, &mut mounted);
     if as_json {
         let mut datasets = Map::new();
