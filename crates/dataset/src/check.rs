@@ -1,7 +1,7 @@
 //! `check`: verifies every invariant of this layer, and through [`Pool::check`](snowmelt_pool::Pool::check) those of
 //! the pool.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use snowmelt_pool::{
     BlockPtr, CheckOptions, CheckReport, Deadlist, Finding, Pool, PoolError, Roots, Severity, StoredPtr,
@@ -290,7 +290,7 @@ impl State {
     /// Checks that a block is in only one deadlist of the dataset that it was born in; otherwise it would be freed
     /// twice. The deadlists of clones also hold blocks of the origin, which are never freed from there.
     fn check_deadlists(&self, pool: &Pool, fault: &mut Fault<'_>) -> Result<(), DatasetError> {
-        let mut seen = BTreeSet::new();
+        let (mut seen, mut nodes) = (BTreeSet::new(), HashSet::new());
         for (id, record) in &self.datasets {
             let born_here = record.origin.map_or(0, |origin| origin.txg);
             let from = SnapshotId { dataset: *id, txg: 0 };
@@ -302,7 +302,13 @@ impl State {
             }
             for deadlist in deadlists {
                 let entries = match Deadlist::open(pool, deadlist) {
-                    Ok(deadlist) => deadlist.entries(),
+                    // Any number of records can name the same deadlist, or lead to the same nodes.
+                    Ok(opened) if !is_alone(&opened, &mut nodes)? => {
+                        let what = "it is named twice, or shares nodes with another deadlist".to_owned();
+                        fault(format!("deadlist {}", deadlist.0), what);
+                        continue;
+                    }
+                    Ok(opened) => opened.entries(),
                     // Already reported.
                     Err(PoolError::NoTree(_)) => continue,
                     Err(error) if error.is_corruption() => {
@@ -338,6 +344,17 @@ impl State {
         }
         Ok(found)
     }
+}
+
+/// Whether no earlier deadlist has a node of this one. Adds its nodes to `nodes`.
+fn is_alone(deadlist: &Deadlist, nodes: &mut HashSet<(u64, u32)>) -> Result<bool, PoolError> {
+    for node in deadlist.nodes() {
+        let node = node?;
+        if !nodes.insert((node.segment.0, node.offset)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn place(id: SnapshotId) -> String {

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 use snowmelt_dataset::fuzzing::whole;
-use snowmelt_dataset::{CheckOptions, Datasets};
-use snowmelt_pool::{NewPool, Pool, PoolOptions};
-use snowmelt_store::MemoryStore;
+use snowmelt_dataset::{CheckOptions, CreateOptions, Datasets};
+use snowmelt_pool::{Dead, Deadlist, NewPool, Pool, PoolOptions};
+use snowmelt_store::{MemoryStore, SegmentId};
 
 /// Address space of the process, including its code and the stacks of its threads.
 const MEMORY: u64 = 1 << 30;
@@ -61,6 +61,46 @@ fn a_pool_that_is_well_is_used_in_every_way() {
     let report =
         datasets.check(CheckOptions { data: true }, &mut |finding| eprintln!("{finding:?}")).unwrap();
     assert_eq!(report.errors, 0);
+}
+
+/// Many short records can name the same deadlist, or lead to its nodes. `check` used to read it once for each of them.
+#[test]
+fn a_deadlist_that_many_datasets_have_is_read_once() {
+    const ENTRIES: u32 = 5_000;
+    let store = MemoryStore::new();
+    let pool = Pool::create(Box::new(store), &NewPool { name: "tank", guid: 1 }, options()).unwrap();
+    let datasets = Datasets::create(pool.clone()).unwrap();
+    for number in 0..100 {
+        datasets.create_filesystem(&format!("tank/{number}"), &CreateOptions::default()).unwrap();
+    }
+    let hold = pool.begin().unwrap();
+    let deadlist = Deadlist::create(&hold).unwrap();
+    for number in 0..ENTRIES {
+        let offset = 104 * number;
+        let dead = Dead { birth: 1, segment: SegmentId(1), offset, asize: 104, psize: 8, lsize: 512 };
+        deadlist.add(&hold, &dead).unwrap();
+    }
+    let own = pool.tree(deadlist.id()).unwrap();
+    let root = own.freeze(&hold).unwrap();
+    drop(hold);
+    pool.commit().unwrap();
+    let hold = pool.begin().unwrap();
+    for (number, dataset) in whole::all(&datasets).iter().enumerate() {
+        let id = if number.is_multiple_of(2) {
+            deadlist.id()
+        } else {
+            let other = pool.create_tree(&hold).unwrap();
+            other.reset(&hold, root.clone(), own.stats()).unwrap();
+            other.id()
+        };
+        pool.tree(dataset.record.head).unwrap().set_sharing(&hold, 1, Some(id)).unwrap();
+    }
+    drop(hold);
+    let (mut found, before) = (0, pool.counters().node_reads);
+    datasets.check(CheckOptions { data: true }, &mut |_| found += 1).unwrap();
+    assert!(found > 100 && found < 2 * ENTRIES, "{found}");
+    let read = pool.counters().node_reads - before;
+    assert!(read < u64::from(ENTRIES), "{read}");
 }
 
 /// `SNOWMELT_SEEDS=FIRST..END` sets other seeds.

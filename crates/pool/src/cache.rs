@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use snowmelt_store::SegmentId;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const SHARDS: usize = 16;
 const FREQUENCY_MAX: u8 = 3;
@@ -55,10 +56,20 @@ struct Shard<V> {
     ghost_set: PlaceSet,
 }
 
+/// Values larger than half a shard, the most recently used last. A large block is often read in small pieces. Without
+/// this, it would be decompressed again for each piece.
+struct Large<V> {
+    values: Vec<(Place, V, usize)>,
+    bytes: usize,
+}
+
 /// A cache of values that are cheap to clone, with a limit in bytes.
 pub(crate) struct Cache<V> {
     shards: Vec<Mutex<Shard<V>>>,
     shard_bytes: usize,
+    large: Mutex<Large<V>>,
+    /// The bytes of [`Large`], readable without its lock.
+    large_bytes: AtomicUsize,
 }
 
 impl<V: Clone> Cache<V> {
@@ -75,7 +86,12 @@ impl<V: Clone> Cache<V> {
                 ghost_set: PlaceSet::default(),
             })
         };
-        Cache { shards: (0..SHARDS).map(|_| shard()).collect(), shard_bytes: bytes / SHARDS }
+        Cache {
+            shards: (0..SHARDS).map(|_| shard()).collect(),
+            shard_bytes: bytes / SHARDS,
+            large: Mutex::new(Large { values: Vec::new(), bytes: 0 }),
+            large_bytes: AtomicUsize::new(0),
+        }
     }
 
     fn shard(&self, place: Place) -> &Mutex<Shard<V>> {
@@ -89,22 +105,54 @@ impl<V: Clone> Cache<V> {
     /// Whether a place is cached. This does not count as a read.
     pub(crate) fn has(&self, place: Place) -> bool {
         self.shard(place).lock().slots.contains_key(&place)
+            || self.has_large() && self.large.lock().values.iter().any(|(other, ..)| *other == place)
+    }
+
+    fn has_large(&self) -> bool {
+        self.large_bytes.load(Ordering::Relaxed) > 0
     }
 
     pub(crate) fn get(&self, place: Place) -> Option<V> {
         let mut shard = self.shard(place).lock();
-        let slot = shard.slots.get_mut(&place)?;
-        slot.frequency = (slot.frequency + 1).min(FREQUENCY_MAX);
-        Some(slot.value.clone())
+        if let Some(slot) = shard.slots.get_mut(&place) {
+            slot.frequency = (slot.frequency + 1).min(FREQUENCY_MAX);
+            return Some(slot.value.clone());
+        }
+        drop(shard);
+        if !self.has_large() {
+            return None;
+        }
+        let mut large = self.large.lock();
+        let at = large.values.iter().position(|(other, ..)| *other == place)?;
+        let found = large.values.remove(at);
+        let value = found.1.clone();
+        large.values.push(found);
+        Some(value)
     }
 
-    /// Caches a value that takes `weight` bytes of memory. A value larger than half a shard is not cached.
+    /// Caches a value that is too large for a shard. They use up to half of the limit; one is always kept.
+    fn put_large(&self, place: Place, value: V, weight: usize, bytes: usize) {
+        let mut large = self.large.lock();
+        if bytes == 0 || large.values.iter().any(|(other, ..)| *other == place) {
+            return;
+        }
+        large.values.push((place, value, weight));
+        large.bytes += weight;
+        while large.bytes > bytes / 2 && large.values.len() > 1 {
+            let (_, _, weight) = large.values.remove(0);
+            large.bytes -= weight;
+        }
+        self.large_bytes.store(large.bytes, Ordering::Relaxed);
+    }
+
+    /// Caches a value that takes `weight` bytes of memory.
     pub(crate) fn put(&self, place: Place, value: V, weight: usize) {
         // Pools may have been opened or closed meanwhile, which changes the limit.
         let shard_bytes = memory::for_one_pool(self.shard_bytes as u64) as usize;
         if weight > shard_bytes / 2 {
-            return;
+            return self.put_large(place, value, weight, shard_bytes * SHARDS);
         }
+        let shard_bytes = shard_bytes.saturating_sub(self.large_bytes.load(Ordering::Relaxed) / SHARDS);
         let mut shard = self.shard(place).lock();
         if shard.slots.contains_key(&place) {
             return;
@@ -133,7 +181,7 @@ impl<V: Clone> Cache<V> {
             let shard = shard.lock();
             shard.small_bytes + shard.main_bytes
         };
-        self.shards.iter().map(bytes).sum()
+        self.shards.iter().map(bytes).sum::<usize>() + self.large_bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -227,10 +275,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_not_kept() {
+    fn large_ones_have_half_of_the_space_and_one_is_always_kept() {
         let cache = Cache::new(1600);
-        cache.put(place(1), 1, 60);
-        assert_eq!(cache.get(place(1)), None);
+        for n in 0..1000 {
+            cache.put(place(n), n, 10);
+        }
+        for n in 1000..1020 {
+            cache.put(place(n), n, 300);
+            assert_eq!((cache.get(place(n)), cache.has(place(n))), (Some(n), true));
+            cache.put(place(n), n, 300);
+        }
+        let kept: Vec<u64> = (1000..1020).filter(|n| cache.has(place(*n))).collect();
+        assert_eq!(kept, [1018, 1019]);
+        for n in 2000..3000 {
+            cache.put(place(n), n, 10);
+        }
+        assert!(cache.bytes() <= 1600 && cache.has(place(1019)), "{}", cache.bytes());
+        cache.put(place(1), 1, 5000);
+        assert_eq!((cache.get(place(1)), cache.get(place(1019))), (Some(1), None));
         let none = Cache::new(0);
         none.put(place(1), 1, 1);
         assert_eq!(none.bytes(), 0);

@@ -19,7 +19,7 @@ use crate::ptr::{BlockPtr, StoredPtr, Txg};
 use crate::space::{SegmentRecord, SegmentTable};
 use crate::tree::{TreeId, TreeRecord, View};
 use extents::Extents;
-use walk::Walk;
+use walk::{Role, Walk};
 
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -200,7 +200,7 @@ impl Check<'_> {
         summary.trees += 1;
         let root = self.meta.root_ptr();
         let walked =
-            walk.tree(root.as_ref(), true, &mut self.live, findings, "the meta tree", &mut |_, _| {
+            walk.tree(root.as_ref(), Role::Meta, &mut self.live, findings, "the meta tree", &mut |_, _| {
                 Ok(Vec::new())
             });
         findings.settle("the meta tree", walked.map(drop))?;
@@ -274,7 +274,10 @@ impl Check<'_> {
         let mut pointers = |key: &[u8], value: &[u8]| {
             if is_deadlist { Ok(Vec::new()) } else { collect(roots, Some(id), key, value) }
         };
-        let walked = walk.tree(record.root.as_ref(), false, &mut self.live, findings, &place, &mut pointers);
+        let role = if is_deadlist { Role::Deadlist } else { Role::Other };
+        let errors = findings.errors;
+        let walked = walk.tree(record.root.as_ref(), role, &mut self.live, findings, &place, &mut pointers);
+        let is_sound = findings.errors == errors;
         match walked {
             Ok(stats) if stats != record.stats => findings.error(
                 &place,
@@ -283,7 +286,8 @@ impl Check<'_> {
             Ok(_) => {}
             Err(error) => findings.settle(&place, Err(error))?,
         }
-        if is_deadlist {
+        // Nodes that others have too would be read for each of them.
+        if is_deadlist && is_sound {
             let checked = self.deadlist(record, &place, findings);
             findings.settle(&place, checked)?;
         }

@@ -301,6 +301,11 @@ impl Deadlist {
         embedded.into_iter().try_for_each(|(birth, logical)| self.add_embedded(hold, birth, logical))
     }
 
+    /// The nodes of its current tree on disk. No other deadlist has any of them.
+    pub fn nodes(&self) -> impl Iterator<Item = Result<StoredPtr>> + use<> {
+        self.tree.view().nodes_since(0)
+    }
+
     /// The current entries, in order of birth.
     pub fn entries(&self) -> impl Iterator<Item = Result<Dead>> + use<> {
         entries(&self.tree.view())

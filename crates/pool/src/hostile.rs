@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use std::sync::Arc;
 
-use snowmelt_store::{MemoryStore, SegmentId};
+use snowmelt_store::{MemoryStore, SegmentId, Store};
 use snowmelt_stream::compress::Compression;
 
 use crate::block::Prepared;
@@ -14,7 +14,8 @@ use crate::error::{PoolError, Result};
 use crate::io::Outgoing;
 use crate::pool::{NewPool, Pool, PoolOptions};
 use crate::ptr::{BlockPtr, StoredPtr};
-use crate::segment::Kind;
+use crate::scan::scan;
+use crate::segment::{FRAME_HEADER, FrameHeader, Kind};
 use crate::space::SegmentRecord;
 use crate::tree::{
     Child, Inner, Key, Leaf, LeafEntry, Link, Node, Tree, TreeId, TreeRecord, TreeStats, View, codec,
@@ -134,6 +135,64 @@ fn nodes_that_many_parents_share_are_not_gone_through_again_and_again() {
     assert!(pool.destroy_tree(&hold, tree.id(), 0).is_err_and(|error| corrupt(&error)));
 }
 
+/// How the trees of a test share nodes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Sharing {
+    /// All have the same root.
+    Roots,
+    /// Each has a root of its own.
+    Nodes,
+    /// All have the same root, and are deadlists of other trees.
+    Deadlists,
+}
+
+/// Many short records can lead to the same nodes. `check` used to read them once for each record.
+#[test]
+fn nodes_that_many_trees_share_are_not_gone_through_for_each() {
+    const TREES: u64 = 500;
+    for sharing in [Sharing::Roots, Sharing::Nodes, Sharing::Deadlists] {
+        let (_, pool) = pool();
+        let hold = pool.begin().unwrap();
+        let tree = pool.create_tree(&hold).unwrap();
+        (0..30_000u32).for_each(|n| drop(tree.insert(&hold, &n.to_be_bytes(), &[7; 40]).unwrap()));
+        drop(hold);
+        pool.commit().unwrap();
+        let root = tree.view().root_ptr().unwrap();
+        let nodes = tree.view().nodes_since(0).count() as u64;
+        let level = pool.io().read_node(&root, false).unwrap().level();
+        let hold = pool.begin().unwrap();
+        for n in 0..TREES {
+            let other = pool.create_tree(&hold).unwrap();
+            let own = match sharing {
+                Sharing::Nodes => {
+                    let high = [&[0xf0], &n.to_be_bytes()[..]].concat();
+                    let mut right = write(&hold, tree.id(), &leaf(hold.txg(), &[&high]));
+                    for level in 1..=level {
+                        right = write(&hold, tree.id(), &inner(level, vec![(high.clone(), right)]));
+                    }
+                    let children = vec![(Vec::new(), root.clone()), (high, right)];
+                    write(&hold, tree.id(), &inner(level + 1, children))
+                }
+                _ => root.clone(),
+            };
+            other.reset(&hold, Some(own), tree.stats()).unwrap();
+            if sharing == Sharing::Deadlists {
+                let user = pool.create_tree(&hold).unwrap();
+                user.set_sharing(&hold, 1, Some(other.id())).unwrap();
+            }
+        }
+        drop(hold);
+        pool.commit().unwrap();
+        let reads = || pool.counters().node_reads + pool.counters().node_misses;
+        let before = reads();
+        let (report, _) = check(&pool);
+        let read = reads() - before;
+        assert!(report.trees >= TREES, "{report:?}");
+        assert!(read < 10 * (nodes + TREES), "{sharing:?}: {read} reads of {nodes} nodes");
+        assert_eq!(report.errors > 0, sharing != Sharing::Roots, "{report:?}");
+    }
+}
+
 /// Keys outside the bounds that the parent gives: a lookup by key and a listing would differ.
 #[test]
 fn keys_out_of_their_place_are_damage() {
@@ -242,6 +301,33 @@ fn pointers_beyond_all_segments_are_named_and_left_alone() {
         assert!(found.iter().any(|it| it.what.contains(what)), "{what}: {found:?}");
     }
     assert!(pool.counters().bytes_read - before < 1 << 20);
+}
+
+/// Short frames whose headers name the longest payload. A scan used to read and hash that payload for each of them.
+#[test]
+fn frames_that_say_they_are_long_are_not_read_one_by_one() {
+    let store = MemoryStore::new();
+    let id = SegmentId(7);
+    store.create_segment(id).unwrap();
+    for n in 0..20_000u32 {
+        let header = FrameHeader {
+            kind: Kind::Data,
+            compression: 2,
+            lsize: 16 << 20,
+            psize: 16 << 20,
+            birth: 1,
+            owner: TreeId(1),
+            object: 0,
+            blkid: 0,
+            pool: 1,
+            hash: [7; 32],
+        };
+        let offset = n * FRAME_HEADER as u32;
+        store.append(id, offset.into(), &header.encode(id, offset.into())).unwrap();
+    }
+    let info = store.segments().unwrap().remove(0);
+    let found: Vec<_> = scan(&store, info).map(Result::unwrap).collect();
+    assert!((2..10).contains(&found.len()), "{}", found.len());
 }
 
 /// Records of more segments than the store can have had.

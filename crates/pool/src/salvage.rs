@@ -73,10 +73,11 @@ impl Salvage {
         let segments = store.segments().map_err(PoolError::store("listing the segments"))?;
         let of_ring = Pool::key_record_of(store)?.filter(|record| record.guid() == guid);
         let key_record = of_ring.or_else(|| seal::newest_key_record(store, guid, &segments));
-        let total = segments.iter().map(|info| info.len).sum();
+        // The store may say that they are of any length.
+        let total = segments.iter().fold(0, |total: u64, info| total.saturating_add(info.len));
         let mut found = Self { guid, next_tree: 1, key_record, ..Self::default() };
         let mut roots: BTreeMap<Txg, LostState> = BTreeMap::new();
-        let mut done = 0;
+        let mut done = 0u64;
         for info in segments {
             found.lens.insert(info.id, info.len);
             let mut frames = 0u64;
@@ -84,14 +85,14 @@ impl Salvage {
                 // A frame that the store cannot read ends the segment.
                 let Ok(frame) = frame else { break };
                 frames += 1;
-                if frames.is_multiple_of(1024) && !progress(done + u64::from(frame.offset), total) {
+                if frames.is_multiple_of(1024) && !progress(done.saturating_add(frame.offset.into()), total) {
                     return Ok(None);
                 }
                 if frame.header.pool == guid {
                     found.add(&frame, &mut roots);
                 }
             }
-            done += info.len;
+            done = done.saturating_add(info.len);
             if !progress(done, total) {
                 return Ok(None);
             }

@@ -31,14 +31,22 @@ impl Bounds<'_> {
 
     /// What is wrong with a node at this place, if anything.
     pub(crate) fn refuse(&self, node: &Node) -> Option<String> {
-        if let Some(level) = self.level.filter(|level| *level != node.level()) {
-            return Some(format!("a node of level {} where level {level} belongs", node.level()));
+        self.refuse_ends(node.level(), node.ends())
+    }
+
+    /// The same of a node of which only the level, the first and the last key are known.
+    pub(crate) fn refuse_ends(
+        &self,
+        level: u8,
+        (first, last): (Option<&Key>, Option<&Key>),
+    ) -> Option<String> {
+        if let Some(wanted) = self.level.filter(|wanted| *wanted != level) {
+            return Some(format!("a node of level {level} where level {wanted} belongs"));
         }
-        let (first, last) = node.ends();
-        let is_low = match (node, self.low) {
-            (_, None) => true,
-            (Node::Inner(_), Some(low)) => first == Some(low),
-            (Node::Leaf(_), Some(low)) => first.is_none_or(|first| first >= low),
+        let is_low = match self.low {
+            None => true,
+            Some(low) if level == 0 => first.is_none_or(|first| first >= low),
+            Some(low) => first == Some(low),
         };
         let is_high = match (last, self.high) {
             (Some(last), Some(high)) => last < high,

@@ -79,6 +79,11 @@ impl TreeStats {
         self.logical = self.logical.saturating_add(u64::from(lsize));
     }
 
+    pub(crate) fn add_all(&mut self, other: TreeStats) {
+        self.physical = self.physical.saturating_add(other.physical);
+        self.logical = self.logical.saturating_add(other.logical);
+    }
+
     fn sub(&mut self, asize: u64, lsize: u32) {
         self.physical = self.physical.saturating_sub(asize);
         self.logical = self.logical.saturating_sub(u64::from(lsize));

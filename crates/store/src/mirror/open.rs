@@ -210,6 +210,9 @@ impl MirrorStore {
     }
 }
 
+/// Bytes of a segment that are copied when a mirror is opened: twice what a pool writes to one.
+const RESTORED_MAX: u64 = 128 << 20;
+
 /// Handles members that should have all data but lack a segment. Either the member has lost the segment, or the
 /// segment is an orphan of an owner that died. If some member lacks none, the segments are noted as missing. Else
 /// they are copied at once.
@@ -230,6 +233,8 @@ fn restore_segments(state: &State, whole: &[usize], known: &BTreeSet<SegmentId>)
             let source = lacking.iter().find(|(_, _, others)| !others.contains(&id));
             let Some((_, source, _)) = source else { continue };
             let len = source.segments()?.into_iter().find(|info| info.id == id).map_or(0, |info| info.len);
+            // Nothing has been written beyond. A hole in a file can have any length, and its copy would fill the disk.
+            let len = len.min(RESTORED_MAX);
             let made = store
                 .create_segment(id)
                 .and_then(|()| super::resilver::copy_range(*source, *store, id, 0..len))

@@ -46,6 +46,9 @@ const MEMBER_LEN: usize = 64;
 /// A segment that a member has in part: id (u64), bytes that it certainly has (u64).
 const SEGMENT_LEN: usize = 16;
 
+/// Numbers that are counted up are never greater, so that they never overflow.
+const NUMBER_MAX: u64 = 1 << 62;
+
 const FLAG_WRITTEN: u8 = 1;
 const FLAG_OFFLINE: u8 = 2;
 
@@ -158,6 +161,10 @@ impl Record {
             segment_len: codec::u64_at(record, OFF_SEGMENT_LEN)?,
             members,
         };
+        let numbers = [record.sequence, record.scan.copied, record.scan.total];
+        if numbers.iter().any(|number| *number > NUMBER_MAX) {
+            return None;
+        }
         Some((Some(record), RawUberblock { txg: raw.txg, bytes: contents.to_vec() }))
     }
 }
@@ -250,6 +257,16 @@ mod tests {
         assert_eq!((record.unwrap(), raw.bytes, raw.txg), (full(), uberblock, 3));
         let plain = RawUberblock { txg: 4, bytes: b"snowmelt".to_vec() };
         assert_eq!(Record::decode(&plain), Some((None, plain.clone())));
+    }
+
+    /// They would be counted up to beyond what there is.
+    #[test]
+    fn numbers_at_the_end_of_their_range_are_refused() {
+        for at in [OFF_SEQUENCE, OFF_COPIED, OFF_TOTAL] {
+            let mut bytes = full().encode(b"uberblock");
+            codec::put(&mut bytes, at, &u64::MAX.to_le_bytes());
+            assert_eq!(Record::decode(&RawUberblock { txg: 1, bytes }), None, "{at}");
+        }
     }
 
     proptest! {

@@ -96,7 +96,7 @@ impl MirrorStore {
                 let before = if scan.started == 0 { scan.copied } else { 0 };
                 (scan.started, scan.ended, scan.copied) = (clock(), 0, before);
             }
-            scan.total = scan.copied + total;
+            scan.total = scan.copied.saturating_add(total);
             self.progress.0.store(scan.copied, Ordering::Relaxed);
             self.progress.1.store(scan.total, Ordering::Relaxed);
             goes_on
@@ -126,7 +126,7 @@ impl MirrorStore {
         if self.copy_lacking(&mut count)? {
             {
                 let mut scan = self.scan.lock();
-                scan.copied += if scan.ended == 0 { copied } else { 0 };
+                scan.copied = scan.copied.saturating_add(if scan.ended == 0 { copied } else { 0 });
             }
             self.settle()?;
             self.drop_replaced()?;
@@ -152,7 +152,9 @@ impl MirrorStore {
         for member in state.members.iter().filter(|member| member.active().is_some()) {
             let lack = member.lack.lock();
             let lacking = segments.iter().filter(|info| lack.now.lacks(info.id));
-            bytes += lacking.map(|info| info.len.saturating_sub(lack.now.certain(info.id))).sum::<u64>();
+            bytes = lacking
+                .map(|info| info.len.saturating_sub(lack.now.certain(info.id)))
+                .fold(bytes, u64::saturating_add);
         }
         Ok(bytes)
     }

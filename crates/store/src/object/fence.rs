@@ -86,7 +86,11 @@ impl Inner {
         published: &mut Published,
         ring: VecDeque<RawUberblock>,
     ) -> Result<Vec<u64>> {
-        let seq = published.seq + 1;
+        // Only a forged one has the last number there is.
+        let seq = published.seq.checked_add(1).ok_or_else(|| StoreError::NotAPool {
+            path: self.url.clone(),
+            why: "its last publication has the highest number there is".to_owned(),
+        })?;
         let begun = uptime();
         let (doomed, kept) = {
             let state = self.state.lock();

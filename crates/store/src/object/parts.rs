@@ -106,10 +106,11 @@ impl Extents {
 
     /// Removes the bytes from `len` on.
     pub(crate) fn cut(&mut self, len: u64) {
-        self.0.retain_mut(|extent| {
-            extent.end = extent.end.min(len);
-            extent.part.offset < extent.end
-        });
+        // They follow one another.
+        while self.0.pop_if(|last| last.part.offset >= len).is_some() {}
+        if let Some(last) = self.0.last_mut() {
+            last.end = last.end.min(len);
+        }
     }
 
     /// Adds a part at the end. An empty part is skipped, because it has no bytes.

@@ -196,6 +196,7 @@ impl Inner {
         let parts = self.list_parts(&format!("{FOLDER}/{id}"))?;
         let mut state = self.state.lock();
         let known = state.segments.get(&id).map(|segment| segment.parts.as_slice()).unwrap_or_default();
+        let known: BTreeSet<&Part> = known.iter().collect();
         let changed = parts.len() != known.len() || parts.iter().any(|part| !known.contains(part));
         let carried = carried_for(&state.carried, id);
         if changed {
