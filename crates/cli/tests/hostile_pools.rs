@@ -5,8 +5,9 @@
 
 mod common;
 
+use std::fs::File;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use common::Scratch;
 use snowmelt_dataset::Datasets;
@@ -39,6 +40,39 @@ fn make(at: &Path, seed: u64) -> bool {
     let mut data = vec![0; 6 * (1 + seed as usize % 4)];
     blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut data);
     whole::spoil(&datasets, &data).is_ok()
+}
+
+/// Runs a command with little memory and time.
+fn within_limits(scratch: &Scratch, line: &str, pool: &Path) -> Output {
+    let plain = scratch.command(line);
+    let mut command = Command::new("prlimit");
+    command.args([MEMORY, "timeout", "-k", "1", PATIENCE]).arg(plain.get_program()).args(plain.get_args());
+    for (name, value) in plain.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let command = command.env("SNOWMELT_POOLS", pool).current_dir(scratch.path());
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+/// Files that are holes take no room on a disk, and may have any length.
+#[test]
+fn a_pool_of_holes_is_searched_in_no_time() {
+    let scratch = Scratch::new();
+    let pool = scratch.path().join("pool");
+    scratch.ok("pool create tank pool");
+    scratch.ok("pool export tank");
+    File::options().write(true).open(pool.join("uberblocks")).unwrap().set_len(0).unwrap();
+    for id in 1..100 {
+        let path = pool.join(format!("segments/00/{id:016x}.seg"));
+        let file = File::options().write(true).create(true).truncate(false).open(path).unwrap();
+        file.set_len(1 << 43).unwrap();
+    }
+    let said = within_limits(&scratch, "salvage tank", &pool);
+    let said = (said.status.code(), String::from_utf8_lossy(&said.stdout).into_owned());
+    assert!(said.0 == Some(0) && said.1.contains("is as of txg"), "{said:?}");
 }
 
 /// `SNOWMELT_SEEDS=FIRST..END` chooses other seeds.
@@ -74,24 +108,7 @@ fn commands_on_pools_that_say_anything_end_in_messages() {
             "pool export tank",
             "pool import -d pool tank",
         ] {
-            let plain = scratch.command(line);
-            let mut command = Command::new("prlimit");
-            command
-                .args([MEMORY, "timeout", "-k", "1", PATIENCE])
-                .arg(plain.get_program())
-                .args(plain.get_args());
-            for (name, value) in plain.get_envs() {
-                match value {
-                    Some(value) => command.env(name, value),
-                    None => command.env_remove(name),
-                };
-            }
-            let said = command
-                .env("SNOWMELT_POOLS", &pool)
-                .current_dir(scratch.path())
-                .stdin(Stdio::null())
-                .output()
-                .unwrap();
+            let said = within_limits(&scratch, line, &pool);
             let (code, message) = (said.status.code(), String::from_utf8_lossy(&said.stderr));
             // 124: timeout(1) ended it. 101: a panic. None: a signal, for example after a failed allocation.
             assert!(

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::s3::Server;
+use common::s3::{Lie, Server};
 use common::{Said, Scratch, demo};
 
 /// A simulated machine that uses the server.
@@ -449,4 +449,52 @@ fn a_pool_has_a_cache_of_its_own() {
     assert!(reader.sent("tank/x@one") == expected);
     assert!(!cached(&reader.scratch.path().join("cache")).is_empty());
     assert!(reader.ok("pool get -H -o value cache tank").ends_with("/cache\n"));
+}
+
+/// A store may be anybody's: whatever it says, a command ends soon, in little memory, with a message.
+#[test]
+fn a_store_that_lies_is_refused_in_words() {
+    let server = Server::start();
+    let machine = Machine::new(&server, "one");
+    machine.ok("pool create tank s3://bucket/tank");
+    let (_scratch, full, _) = streams(3 << 20);
+    machine.receive("receive tank/x", &full);
+    for lie in [
+        Lie::EndlessObjects,
+        Lie::HugeObjects,
+        Lie::LongerRanges,
+        Lie::ShorterRanges,
+        Lie::EndlessPage,
+        Lie::HugePages,
+        Lie::EmptyPages,
+        Lie::HugeParts,
+        Lie::ManyParts,
+        Lie::LastPublication,
+    ] {
+        server.lie(Some(lie));
+        // That one takes its time.
+        let lines = if lie == Lie::EmptyPages { 1 } else { 3 };
+        for line in ["check tank", "snapshot tank/x@new", "salvage tank"].into_iter().take(lines) {
+            let plain = machine.command(line);
+            let mut command = Command::new("prlimit");
+            command.args(["--as=4000000000", "timeout", "-k", "1", "100"]).arg(plain.get_program());
+            command.args(plain.get_args()).current_dir(machine.scratch.path());
+            for (name, value) in plain.get_envs() {
+                match value {
+                    Some(value) => command.env(name, value),
+                    None => command.env_remove(name),
+                };
+            }
+            let begun = Instant::now();
+            let said = command.env("MALLOC_ARENA_MAX", "2").stdin(Stdio::null()).output().unwrap();
+            let message = String::from_utf8_lossy(&said.stderr);
+            eprintln!("{lie:?}: {line}: {:?} {:?} {message}", begun.elapsed(), said.status);
+            // 124: timeout(1) ended it; 101: a panic; none: a signal, as of a failed allocation.
+            let code = said.status.code();
+            assert!(code.is_some_and(|code| code < 100), "{lie:?}: {line}: {code:?}: {message}");
+            assert!(!message.contains("panicked"), "{lie:?}: {line}: {message}");
+        }
+        server.lie(None);
+        machine.ok("check tank");
+    }
 }

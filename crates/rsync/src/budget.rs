@@ -39,7 +39,8 @@ impl MemoryBudget {
 const QUARTER_MIN: u64 = 256 << 20;
 const QUARTER_MAX: u64 = 8 << 30;
 
-fn quarter_of_memory() -> usize {
+/// Bytes that a quarter of this machine's memory is, between bounds.
+pub fn quarter_of_memory() -> usize {
     let info = rustix::system::sysinfo();
     let bytes = u64::from(info.mem_unit).saturating_mul(info.totalram as u64);
     usize::try_from((bytes / 4).clamp(QUARTER_MIN, QUARTER_MAX)).unwrap_or(usize::MAX)

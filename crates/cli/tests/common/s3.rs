@@ -11,6 +11,31 @@ use std::sync::{Arc, Mutex};
 /// Number of keys in a page of a listing.
 const PAGE: usize = 1000;
 
+/// What a server says that is not so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// The bytes of an object have no end.
+    EndlessObjects,
+    /// An object has as many bytes as no memory has.
+    HugeObjects,
+    /// Ranges are longer than what was asked for.
+    LongerRanges,
+    /// Ranges are shorter.
+    ShorterRanges,
+    /// A page of a listing has no end.
+    EndlessPage,
+    /// A page has as many bytes as no memory has.
+    HugePages,
+    /// There is always another page, with nothing in it.
+    EmptyPages,
+    /// Objects have any size, and a name that fits it.
+    HugeParts,
+    /// The segments have parts of every length, without end.
+    ManyParts,
+    /// There is a publication of the highest number.
+    LastPublication,
+}
+
 pub struct Server {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -27,6 +52,9 @@ struct Shared {
     seed: AtomicU64,
     /// If it is not 0, all requests are answered with this status.
     refusing: AtomicU64,
+    lie: Mutex<Option<Lie>>,
+    /// Pages that were made up.
+    pages: AtomicU64,
 }
 
 struct Request {
@@ -79,6 +107,11 @@ impl Server {
         self.shared.refusing.store(status.into(), Ordering::Relaxed);
     }
 
+    /// Lies from now on.
+    pub fn lie(&self, lie: Option<Lie>) {
+        *self.shared.lie.lock().unwrap() = lie;
+    }
+
     /// The requests since the last call of this function.
     pub fn take_log(&self) -> Log {
         Log(std::mem::take(&mut *self.shared.log.lock().unwrap()))
@@ -114,6 +147,15 @@ impl Shared {
             let seed = self.seed.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
             let mixed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 20;
             let one_in = self.one_in.load(Ordering::Relaxed);
+            let lie = *self.lie.lock().unwrap();
+            if let Some(lie) = lie.filter(|_| request.method == "GET")
+                && self.tell(stream, &request, lie).is_none_or(|told| told.is_err())
+            {
+                return;
+            }
+            if lie.is_some() && request.method == "GET" {
+                continue;
+            }
             let fault = (one_in > 0 && mixed.is_multiple_of(one_in)).then(|| mixed / one_in % 3);
             let answer = match (fault, self.refusing.load(Ordering::Relaxed)) {
                 (Some(0), _) => return,
@@ -127,6 +169,90 @@ impl Shared {
                 return;
             }
         }
+    }
+
+    /// Answers with a lie; `None` if nothing more can be said on this connection.
+    fn tell(&self, mut stream: &TcpStream, request: &Request, lie: Lie) -> Option<std::io::Result<()>> {
+        let is_listing = request.query.contains_key("list-type");
+        let is_range = request.headers.contains_key("range");
+        let mut answer = self.answer(request);
+        let page = self.pages.fetch_add(1, Ordering::Relaxed);
+        let bucket = request.path.trim_matches('/');
+        let prefix = request.query.get("prefix").map_or("", String::as_str);
+        let entry = |key: &str, size: u64| {
+            format!(
+                "<Contents><Key>{key}</Key><LastModified>2026-11-21T12:00:00.000Z</LastModified>\
+                 <ETag>\"1\"</ETag><Size>{size}</Size></Contents>"
+            )
+        };
+        let part = |id: u64, offset: u64, len: u64| {
+            entry(&format!("tank/segments/{id:016x}/{offset:010x}-{len:010x}-{:016x}", u64::MAX >> 1), len)
+        };
+        let endless = |mut stream: &TcpStream, head: &str, piece: &[u8]| -> std::io::Result<()> {
+            stream.write_all(format!("HTTP/1.1 200 x\r\nETag: \"1\"\r\n{head}\r\n").as_bytes())?;
+            loop {
+                stream.write_all(format!("{:x}\r\n", piece.len()).as_bytes())?;
+                stream.write_all(piece)?;
+                stream.write_all(b"\r\n")?;
+            }
+        };
+        let said = |more: bool, entries: &str| {
+            let next = if more {
+                format!("<NextContinuationToken>{page}</NextContinuationToken>")
+            } else {
+                String::new()
+            };
+            let body = format!(
+                "<?xml version=\"1.0\"?><ListBucketResult>{entries}{next}<IsTruncated>{more}</IsTruncated>\
+                 </ListBucketResult>"
+            );
+            done(200, body.into_bytes())
+        };
+        assert!(!bucket.is_empty(), "a request of no bucket");
+        match lie {
+            Lie::EndlessObjects if !is_listing => {
+                let modified =
+                    "Last-Modified: Sat, 21 Nov 2026 12:00:00 GMT\r\nTransfer-Encoding: chunked\r\n";
+                let _ = endless(stream, modified, &[0; 1 << 16]);
+                return None;
+            }
+            Lie::EndlessPage if is_listing => {
+                let piece = entry(&format!("{prefix}/x"), 1).repeat(1000);
+                let _ = endless(stream, "Transfer-Encoding: chunked\r\n", piece.as_bytes());
+                return None;
+            }
+            Lie::HugeObjects | Lie::HugePages if is_listing == (lie == Lie::HugePages) => {
+                let head = "HTTP/1.1 200 x\r\nETag: \"1\"\r\nLast-Modified: Sat, 21 Nov 2026 12:00:00 GMT\r\n\
+                            Content-Length: 4611686018427387904\r\n\r\n";
+                let _ = stream.write_all(head.as_bytes());
+                let _ = stream.write_all(&[0; 1 << 16]);
+                let _ = stream.write_all(&[0; 1 << 16]);
+                return None;
+            }
+            Lie::LongerRanges if is_range => answer.body.extend_from_slice(&[7; 100]),
+            Lie::ShorterRanges if is_range => drop(answer.body.pop()),
+            Lie::EmptyPages if is_listing => answer = said(true, ""),
+            Lie::HugeParts if is_listing && prefix.ends_with("segments/") => {
+                let sizes = [u64::MAX, u64::MAX - 7, 1 << 63, 1 << 62];
+                let parts: Vec<String> = (1..20).map(|id| part(id, 0, sizes[id as usize % 4])).collect();
+                answer = said(false, &parts.concat());
+            }
+            Lie::ManyParts if is_listing && prefix.contains("segments/") => {
+                let number = page % 300;
+                let parts = (0..1000).map(|n| part(1, number * 1000 + n, 1));
+                answer = said(number < 299, &parts.collect::<Vec<_>>().concat());
+            }
+            Lie::LastPublication if is_listing && prefix.ends_with("uberblocks/") => {
+                answer = said(false, &entry("tank/uberblocks/ffffffffffffffff", 1));
+            }
+            Lie::LastPublication if request.path.ends_with("ffffffffffffffff") => {
+                let objects = self.objects.lock().unwrap();
+                let newest = objects.iter().rfind(|(key, _)| key.contains("/uberblocks/")).unwrap();
+                answer = done(200, newest.1.clone());
+            }
+            _ => {}
+        }
+        Some(write_answer(stream, &answer))
     }
 
     fn answer(&self, request: &Request) -> Answer {

@@ -41,7 +41,7 @@ impl Indexes {
         {
             return Ok(index.clone());
         }
-        let opened = File::open(path).map_err(IndexError::io(path));
+        let opened = Index::open(path);
         let identity = opened.as_ref().ok().and_then(|file| Some(Identity::of(&file.metadata().ok()?)));
         let loaded = opened.and_then(|file| Ok((Index::read(&file, path)?, file)));
         let is_news = slot.identity != identity;

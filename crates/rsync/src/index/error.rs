@@ -34,6 +34,14 @@ pub enum IndexError {
         /// There are.
         found: u64,
     },
+    /// It is not read, for it would be kept in memory.
+    #[error("an index of {found} bytes is not read: it may take {most} bytes, a quarter of the memory")]
+    TooLong {
+        /// There are.
+        found: u64,
+        /// May be.
+        most: u64,
+    },
     /// Its digest is another one.
     #[error("the index is damaged: its digest does not match")]
     Digest,

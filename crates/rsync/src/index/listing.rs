@@ -151,6 +151,17 @@ impl<'a> Records<'a> {
         &self.before.name
     }
 
+    /// All directories that are left.
+    pub fn directories(mut self) -> Result<Vec<Record>, IndexError> {
+        let mut found = Vec::new();
+        while let Some(fields) = self.next()? {
+            if fields.directory.is_some() {
+                found.push(fields.to_record(self.name()));
+            }
+        }
+        Ok(found)
+    }
+
     /// All that are left.
     pub fn collect(mut self) -> Result<Vec<Record>, IndexError> {
         let mut found = Vec::new();

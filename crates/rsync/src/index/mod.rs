@@ -30,13 +30,17 @@ pub(crate) use record::{Record, Special};
 pub(crate) use tables::XattrSet;
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+
+use rustix::fs::OFlags;
 
 use self::cursor::Cursor;
 use self::listing::{Context, Listing};
 use self::record::Before;
 use self::tables::Shared;
+use crate::budget::quarter_of_memory;
 use crate::source::Time;
 
 const MAGIC: [u8; 8] = *b"snowindx";
@@ -125,24 +129,56 @@ impl Index {
     /// # Errors
     /// When it cannot be read, is of a format not known here, or damaged.
     pub fn load(path: &Path) -> Result<Self, IndexError> {
-        Self::read(&File::open(path).map_err(IndexError::io(path))?, path)
+        Self::read(&Self::open(path)?, path)
+    }
+
+    /// Opens the file at a path. What is no regular file is not waited for.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(crate) fn open(path: &Path) -> Result<File, IndexError> {
+        let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+        let opened = File::options().read(true).custom_flags(flags).open(path).and_then(|file| {
+            match file.metadata()?.is_file() {
+                true => Ok(file),
+                false => {
+                    Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is not a regular file"))
+                }
+            }
+        });
+        opened.map_err(IndexError::io(path))
     }
 
     /// Reads a file that was opened at a path, and checks it.
     ///
     /// # Errors
     /// As [`Index::load`].
-    pub(crate) fn read(mut file: &File, path: &Path) -> Result<Self, IndexError> {
+    pub(crate) fn read(file: &File, path: &Path) -> Result<Self, IndexError> {
+        Self::read_up_to(file, path, quarter_of_memory() as u64)
+    }
+
+    fn read_up_to(mut file: &File, path: &Path, most: u64) -> Result<Self, IndexError> {
         let io = |error| IndexError::io(path)(error);
         let found = file.metadata().map_err(io)?.len();
-        let mut bytes = vec![0; HEADER_LEN.min(usize::try_from(found).unwrap_or(HEADER_LEN))];
-        file.read_exact(&mut bytes).map_err(io)?;
-        let header = Header::read(&bytes)?;
+        let mut head = vec![0; HEADER_LEN.min(usize::try_from(found).unwrap_or(HEADER_LEN))];
+        file.read_exact(&mut head).map_err(io)?;
+        let header = Header::read(&head)?;
         let expected = header.len;
         let len = usize::try_from(expected).ok().filter(|_| expected == found);
         let len = len.ok_or(IndexError::Length { expected, found })?;
-        bytes.try_reserve_exact(len.saturating_sub(bytes.len())).map_err(|error| io(error.into()))?;
-        file.take(found.saturating_sub(bytes.len() as u64)).read_to_end(&mut bytes).map_err(io)?;
+        // In memory the tables take up to so many times their bytes.
+        let shared = header.sets.saturating_sub(header.shared).saturating_mul(size_of::<Shared>() as u64 / 4);
+        let sets = header.slots.saturating_sub(header.sets).saturating_mul(size_of::<usize>() as u64);
+        if found.saturating_add(shared).saturating_add(sets) > most {
+            return Err(IndexError::TooLong { found, most });
+        }
+        // Nothing is kept of a file that is not what was written.
+        check_digest(file, &head, found).map_err(io)?.then_some(()).ok_or(IndexError::Digest)?;
+        file.rewind().map_err(io)?;
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(len).map_err(|error| io(error.into()))?;
+        file.take(found).read_to_end(&mut bytes).map_err(io)?;
+        // It may have changed since.
         Self::parse(bytes)
     }
 
@@ -283,6 +319,16 @@ impl Index {
         let tables = self.shared.len() * size_of::<Shared>() + self.sets.len() * size_of::<usize>();
         self.header.len + tables as u64
     }
+}
+
+/// Whether a file of this length, of which `head` was read, ends with its digest.
+fn check_digest(mut file: &File, head: &[u8], len: u64) -> std::io::Result<bool> {
+    let content = len.saturating_sub((head.len() + DIGEST_LEN) as u64);
+    let mut hash = blake3::Hasher::new();
+    hash.update(head).update_reader(file.take(content))?;
+    let mut digest = [0; DIGEST_LEN];
+    let is_whole = file.read_exact(&mut digest).is_ok();
+    Ok(is_whole && hash.finalize().as_bytes() == &digest)
 }
 
 /// An index whose digest is taken to be right, for fuzzing.

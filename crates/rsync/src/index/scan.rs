@@ -101,7 +101,9 @@ pub(super) fn place(
     seen: io::Result<Vec<Seen>>,
     unread: &mut Vec<Unread>,
 ) -> Result<Vec<Place>, IndexError> {
-    let before = builder.listing(number)?.map_or(Ok(Vec::new()), |listing| listing.records().collect())?;
+    // The others take much more memory than in the index.
+    let before =
+        builder.listing(number)?.map_or(Ok(Vec::new()), |listing| listing.records().directories())?;
     let seen = match seen {
         Ok(seen) => seen,
         Err(error) => {

@@ -255,6 +255,39 @@ fn small() -> Vec<u8> {
 }
 
 #[test]
+fn a_file_that_nobody_wrote_is_not_waited_for_nor_kept_in_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+    rustix::fs::mknodat(rustix::fs::CWD, at("fifo"), kind, mode, 0).unwrap();
+    for special in [at("fifo"), dir.path().to_owned(), "/dev/zero".into()] {
+        assert!(matches!(Index::load(&special), Err(IndexError::Io { .. })), "{special:?}");
+    }
+    let bytes = small();
+    std::fs::write(at("index"), &bytes).unwrap();
+    let file = Index::open(&at("index")).unwrap();
+    let len = bytes.len() as u64;
+    let most = Index::read(&file, &at("index")).unwrap().size() + 1000;
+    let read =
+        |most| (&file).rewind().and_then(|()| Ok(Index::read_up_to(&file, &at("index"), most))).unwrap();
+    read(most).unwrap();
+    assert!(matches!(read(len), Err(IndexError::TooLong { found, .. }) if found == len));
+    // Longer than any memory, without taking room on the disk.
+    let mut header = Header::read(&bytes).unwrap();
+    for (len, is_read) in [(1 << 43, false), (64 << 20, true)] {
+        header.len = len;
+        let file = File::create(at("long")).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &header.write(), 0).unwrap();
+        file.set_len(len).unwrap();
+        match Index::load(&at("long")) {
+            Err(IndexError::TooLong { .. }) => assert!(!is_read),
+            Err(IndexError::Digest) => assert!(is_read),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
 fn damage_is_found_wherever_it_is() {
     let bytes = small();
     for at in 0..bytes.len() {

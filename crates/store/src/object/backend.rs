@@ -11,6 +11,7 @@ use object_store::path::Path as Key;
 use object_store::{BackoffConfig, ClientOptions, ObjectStore as Backend, RetryConfig};
 use url::Url;
 
+use super::limited::LimitedConnector;
 use crate::{Result, StoreError};
 
 /// Maximum time for connecting. It is exceeded only if no server listens.
@@ -51,7 +52,8 @@ pub(crate) fn connect(url: &str) -> Result<(Arc<dyn Backend>, Key)> {
                 client = client.with_allow_http(endpoint.starts_with("http://"));
                 builder = builder.with_endpoint(endpoint);
             }
-            Arc::new(builder.with_client_options(client).build().map_err(refused)?)
+            let builder = builder.with_client_options(client).with_http_connector(LimitedConnector);
+            Arc::new(builder.build().map_err(refused)?)
         }
         "gs" => {
             let mut builder =
@@ -61,13 +63,15 @@ pub(crate) fn connect(url: &str) -> Result<(Arc<dyn Backend>, Key)> {
                 client = client.with_allow_http(emulator.starts_with("http://"));
                 builder = builder.with_base_url(&emulator).with_service_account_key(NO_ACCOUNT);
             }
-            Arc::new(builder.with_client_options(client).build().map_err(refused)?)
+            let builder = builder.with_client_options(client).with_http_connector(LimitedConnector);
+            Arc::new(builder.build().map_err(refused)?)
         }
         "az" | "azure" | "abfs" | "abfss" => Arc::new(
             MicrosoftAzureBuilder::from_env()
                 .with_container_name(bucket)
                 .with_retry(retry)
                 .with_client_options(client)
+                .with_http_connector(LimitedConnector)
                 .build()
                 .map_err(refused)?,
         ),

@@ -9,6 +9,7 @@ mod backend;
 mod cache;
 mod fence;
 mod lifecycle;
+mod limited;
 mod local;
 mod parts;
 mod publication;

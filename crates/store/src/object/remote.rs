@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::TryStreamExt;
 use object_store::path::Path as Key;
 use object_store::{
@@ -60,6 +60,14 @@ struct Counters {
     bytes_sent: AtomicU64,
     bytes_received: AtomicU64,
 }
+
+/// The most objects of a listing: some hundred TiB in segments. Each takes about 100 bytes of memory.
+const LISTED_MAX: usize = 8 << 20;
+/// A listing that is slower than this, apart from [`LISTING_BASE`], is given up.
+const SLOWEST_LISTED_PER_SECOND: u64 = 20;
+const LISTING_BASE: Duration = Duration::from_secs(45);
+/// What is read as a whole (labels, publications) is shorter.
+const WHOLE_MAX: u64 = 1 << 20;
 
 /// Keys in a page of a listing, as in S3.
 const PAGE: u64 = 1000;
@@ -251,7 +259,8 @@ impl Remote {
     pub(crate) fn get_range(&self, name: &str, start: u64, end: u64) -> Outcome<Bytes> {
         let bytes = self.get_with(name, Some(start..end))?;
         if bytes.len() as u64 != end - start {
-            let source = format!("{} bytes of {} came", bytes.len(), end - start).into();
+            let more = if bytes.len() as u64 > end - start { "or more " } else { "" };
+            let source = format!("{} bytes {more}came instead of {}", bytes.len(), end - start).into();
             return Err(Error::Generic { store: "object store", source });
         }
         Ok(bytes)
@@ -259,14 +268,23 @@ impl Remote {
 
     fn get_with(&self, name: &str, range: Option<std::ops::Range<u64>>) -> Outcome<Bytes> {
         let key = self.key(name);
-        let expected = range.as_ref().map_or(1 << 20, |range| range.end - range.start);
+        let expected = range.as_ref().map_or(WHOLE_MAX, |range| range.end - range.start);
         self.persist(|| {
             count(&self.counters.gets, 1);
             let (backend, key) = (self.backend.clone(), key.clone());
             let range = range.clone().map(GetRange::Bounded);
             let bytes = self.attempt(expected, async move {
                 let options = GetOptions { range, ..GetOptions::default() };
-                backend.get_opts(&key, options).await?.bytes().await
+                let mut pieces = backend.get_opts(&key, options).await?.into_stream();
+                // One byte more shows that there are too many; what the server says of the length means nothing.
+                let most = usize::try_from(expected).unwrap_or(usize::MAX).saturating_add(1);
+                let mut bytes = BytesMut::new();
+                while bytes.len() < most
+                    && let Some(piece) = pieces.try_next().await?
+                {
+                    bytes.extend_from_slice(piece.get(..most - bytes.len()).unwrap_or(&piece));
+                }
+                Ok(bytes.freeze())
             })?;
             count(&self.counters.bytes_received, bytes.len() as u64);
             Ok(bytes)
@@ -299,24 +317,37 @@ impl Remote {
     /// Lists all objects below `name`, sorted by key.
     pub(crate) fn list(&self, name: &str) -> Outcome<Vec<Listed>> {
         let key = self.key(name);
-        let found = self.persist(|| {
+        let mut listed = self.persist(|| {
             count(&self.counters.lists, 1);
-            let (backend, key) = (self.backend.clone(), key.clone());
-            // A listing may be long, so it gets more time: the client limits the time of each page.
-            self.attempt(u64::from(u32::MAX), async move {
-                backend.list(Some(&key)).try_collect::<Vec<_>>().await
-            })
+            let (backend, key, prefix) = (self.backend.clone(), key.clone(), self.prefix.clone());
+            // `list_all` limits the time.
+            self.attempt(u64::from(u32::MAX), async move { list_all(&*backend, &key, &prefix).await })
         })?;
-        count(&self.counters.lists, found.len() as u64 / PAGE);
-        let mut listed: Vec<Listed> = found
-            .into_iter()
-            .filter_map(|meta| {
-                let below: Key = meta.location.prefix_match(&self.prefix)?.collect();
-                Some(Listed { key: below.into(), len: meta.size, made: meta.last_modified.timestamp() })
-            })
-            .collect();
+        count(&self.counters.lists, listed.len() as u64 / PAGE);
         listed.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         Ok(listed)
+    }
+}
+
+/// Lists what is below `key`. A server may have no end of pages.
+async fn list_all(backend: &dyn Backend, key: &Key, prefix: &Key) -> Outcome<Vec<Listed>> {
+    let failed = |what: String| Error::Generic { store: "object store", source: what.into() };
+    let mut objects = backend.list(Some(key));
+    let (mut listed, begun) = (Vec::new(), Instant::now());
+    loop {
+        let limit = LISTING_BASE + Duration::from_secs(listed.len() as u64 / SLOWEST_LISTED_PER_SECOND);
+        let left = limit.saturating_sub(begun.elapsed());
+        let next = tokio::time::timeout(left, objects.try_next()).await;
+        let next =
+            next.map_err(|_| failed(format!("{} objects listed in {limit:?} {TOO_MUCH}", listed.len())))?;
+        let Some(meta) = next? else { return Ok(listed) };
+        if listed.len() >= LISTED_MAX {
+            return Err(failed(format!("more than {LISTED_MAX} objects {TOO_MUCH}")));
+        }
+        if let Some(below) = meta.location.prefix_match(prefix) {
+            let key = below.collect::<Key>().into();
+            listed.push(Listed { key, len: meta.size, made: meta.last_modified.timestamp() });
+        }
     }
 }
 
@@ -324,17 +355,31 @@ fn gone() -> Error {
     Error::Generic { store: "object store", source: "the store is closed".into() }
 }
 
+/// Part of the error for an answer that may have no end. Such a request is not repeated.
+pub(crate) const TOO_MUCH: &str = "(there may be no end to them)";
+
 /// Whether the next attempt may succeed. This is so unless the store has understood and refused the request.
 fn is_passing(error: &Error) -> bool {
     match error {
         Error::Generic { .. } => match status(error) {
             Some(status) => status >= 500 || matches!(status, 408 | 429),
-            // An invalid request, which cannot be sent.
-            None => !error.to_string().contains("builder error"),
+            // An invalid request, which cannot be sent, or an answer without an end.
+            None => !says(error, "builder error") && !says(error, TOO_MUCH),
         },
         Error::JoinError { .. } => true,
         _ => false,
     }
+}
+
+fn says(error: &Error, what: &str) -> bool {
+    let mut source: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = source {
+        if error.to_string().contains(what) {
+            return true;
+        }
+        source = error.source();
+    }
+    false
 }
 
 /// The HTTP status of an error. The client provides it only in its error text.
