@@ -412,9 +412,9 @@ pub struct PoolClearArgs {
 
 /// Set a property of a pool
 ///
-/// The properties are comment, parity, autotrim, deadman, cachesize and feature@NAME. With 'parity=5%', all data written
-/// from then on gets that much parity, from which damaged blocks are repaired. Other properties of ZFS are accepted only
-/// with the value that applies anyway.
+/// The properties are comment, parity, autotrim, deadman, cachesize and feature@NAME. With 'parity=5%', all data
+/// written from then on gets that much parity, from which damaged blocks are repaired. Other properties of ZFS are
+/// accepted only with the value that applies anyway.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt pool set <property=value> <pool>")]

@@ -268,8 +268,7 @@ fn a_file_that_nobody_wrote_is_not_waited_for_nor_kept_in_memory() {
     let file = Index::open(&at("index")).unwrap();
     let len = bytes.len() as u64;
     let most = Index::read(&file, &at("index")).unwrap().size() + 1000;
-    let read =
-        |most| (&file).rewind().and_then(|()| Ok(Index::read_up_to(&file, &at("index"), most))).unwrap();
+    let read = |most| (&file).rewind().map(|()| Index::read_up_to(&file, &at("index"), most)).unwrap();
     read(most).unwrap();
     assert!(matches!(read(len), Err(IndexError::TooLong { found, .. }) if found == len));
     // Longer than any memory, without taking room on the disk.
