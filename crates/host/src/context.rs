@@ -22,7 +22,8 @@ use crate::key_source::KnownKeys;
 use crate::lines::{Heard, PassOn};
 use crate::program::Program;
 
-/// Variables of the environment that commands look at, and that go along when another process runs them.
+/// Variables of the environment that commands read. When the owner of a pool executes a command, the caller passes all of
+/// them except [`PROCESS_VARIABLES`].
 pub const VARIABLES: &[&str] = &[
     "POSIXLY_CORRECT",
     "COLUMNS",
@@ -48,6 +49,9 @@ pub const VARIABLES: &[&str] = &[
     "XDG_STATE_HOME",
     "ZFS_COLOR",
 ];
+
+/// Variables about a process itself, set by systemd. They are not passed to another process.
+pub const PROCESS_VARIABLES: &[&str] = &["JOURNAL_STREAM", "NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"];
 
 /// Bytes of output that are collected before they are written.
 const OUTPUT_BUFFER: usize = 64 * 1024;

@@ -18,14 +18,14 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use snowmelt_dataset::Datasets;
 use snowmelt_fuse::Mounts;
-use snowmelt_pool::control::{Call, Listener, PASSED_VARIABLES, Request, open_directory};
+use snowmelt_pool::control::{Call, Listener, Request, open_directory};
 use snowmelt_pool::{LostState, Pool, PoolError, PoolOptions, Rewind, Salvage};
 use snowmelt_store::{Access, DEADMAN, Location, StoreError};
 
 use super::keys::{self, KnownKeys, Stdin};
 use super::pins::{self, Pin, Pins};
 use super::{holder, outside, shadow, waiting};
-use crate::context::{Context, Surroundings};
+use crate::context::{Context, PROCESS_VARIABLES, Surroundings};
 use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
 
@@ -485,9 +485,8 @@ impl Forward<'_> {
     fn send(&self, socket: &Path, context: &Context) -> snowmelt_pool::control::Result<Option<u8>> {
         let program = OsString::from("snowmelt");
         let args: Vec<OsString> = std::iter::once(program).chain(self.args.iter().cloned()).collect();
-        let is_passed = |name: &OsString| {
-            name == AUTOMOUNT_VARIABLE || PASSED_VARIABLES.iter().any(|known| name == known)
-        };
+        // Among them HOME and XDG_CONFIG_HOME: the owner may have been started with others.
+        let is_passed = |name: &OsString| !PROCESS_VARIABLES.iter().any(|own| name == own);
         let env: Vec<_> = context.environment().iter().filter(|(name, _)| is_passed(name)).cloned().collect();
         let cwd = open_directory(context.cwd()).or_else(|_| open_directory(Path::new("/")));
         let cwd = cwd.map_err(|error| snowmelt_pool::control::ControlError::Io {
