@@ -1,41 +1,42 @@
-//! Memory that all connections of a process may have together for what clients can make them keep.
+//! Memory budgets: what all connections of a process together may store on behalf of clients.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that a connection has for itself, so that no others can take them from it.
+/// Bytes that each connection has for itself. They are not taken from the budget, so other connections cannot use them
+/// up.
 const OWN: usize = 1 << 20;
 
-/// So many bytes for all.
+/// A limit in bytes that several connections share.
 #[derive(Debug)]
 pub struct Budget {
     left: AtomicUsize,
 }
 
 impl Budget {
-    /// A budget of so many bytes, besides what each connection has for itself.
+    /// A budget of `bytes`. The bytes that each connection has for itself are not part of it.
     pub const fn new(bytes: usize) -> Self {
         Self { left: AtomicUsize::new(bytes) }
     }
 }
 
-/// A part of this machine's memory, between bounds that are sensible for any.
+/// A budget that is a share of this machine's memory, within fixed bounds.
 #[derive(Debug)]
 pub struct MemoryBudget(LazyLock<Budget>);
 
 impl MemoryBudget {
-    /// A quarter of the memory.
+    /// A quarter of the machine's memory.
     pub const fn quarter() -> Self {
         Self(LazyLock::new(|| Budget::new(quarter_of_memory())))
     }
 
-    /// Nothing of it yet.
+    /// A new share that holds no bytes yet.
     pub fn share(&'static self) -> Share {
         Share::of(&self.0)
     }
 }
 
-/// Bytes that a quarter of the memory is at least, and at most.
+/// Lower and upper bound of the quarter, in bytes.
 const QUARTER_MIN: u64 = 256 << 20;
 const QUARTER_MAX: u64 = 8 << 30;
 
@@ -46,7 +47,7 @@ pub fn quarter_of_memory() -> usize {
     usize::try_from((bytes / 4).clamp(QUARTER_MIN, QUARTER_MAX)).unwrap_or(usize::MAX)
 }
 
-/// What one connection has of it; given back when it is dropped.
+/// The bytes that one connection holds. They return to the budget when the share is dropped.
 #[derive(Debug)]
 pub struct Share {
     budget: &'static Budget,
@@ -54,7 +55,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// Nothing yet.
+    /// A share of `budget` that holds no bytes yet.
     pub fn of(budget: &'static Budget) -> Self {
         Self { budget, bytes: 0 }
     }
@@ -63,7 +64,7 @@ impl Share {
         bytes.saturating_sub(OWN)
     }
 
-    /// Gives back what is beyond so many bytes in all.
+    /// Shrinks the share to `bytes` in total and returns the rest to the budget. Does nothing if the share is smaller.
     pub fn shrink(&mut self, bytes: usize) {
         if bytes < self.bytes {
             let less = Self::shared(self.bytes) - Self::shared(bytes);
@@ -72,7 +73,8 @@ impl Share {
         }
     }
 
-    /// Makes it so many bytes in all, if there are as many; it gets no smaller so.
+    /// Grows the share to `bytes` in total. Returns false if the budget has too few bytes left. Never shrinks the
+    /// share.
     #[must_use]
     pub fn grow(&mut self, bytes: usize) -> bool {
         let more = Self::shared(bytes).saturating_sub(Self::shared(self.bytes));

@@ -1,4 +1,4 @@
-//! Checksums: of blocks, of whole files, and the rolling one.
+//! Checksums of blocks and of whole files, and the rolling checksum.
 
 use md4::Md4;
 use md5::{Digest, Md5};
@@ -6,10 +6,10 @@ use sha1::Sha1;
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64_with_seed, xxh3_128_with_seed};
 use xxhash_rust::xxh64::{Xxh64, xxh64};
 
-/// Longest digest.
+/// Length of the longest digest, in bytes.
 pub const DIGEST_MAX: usize = 20;
 
-/// How blocks and files are summed up.
+/// The checksum algorithm for blocks and files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Algorithm {
@@ -19,16 +19,16 @@ pub enum Algorithm {
     Md5,
     Md4,
     Sha1,
-    /// Nothing is compared: files are sent whole.
+    /// No checksum: nothing is compared, and files are sent whole.
     None,
 }
 
 impl Algorithm {
-    /// All, in the order in which they are offered.
+    /// All algorithms, in the order in which they are offered to the other side.
     pub const ALL: [Self; 7] =
         [Self::Xxh128, Self::Xxh3, Self::Xxh64, Self::Md5, Self::Md4, Self::Sha1, Self::None];
 
-    /// As it is named on the wire and on command lines.
+    /// The name on the wire and on command lines.
     pub fn name(self) -> &'static str {
         match self {
             Self::Xxh128 => "xxh128",
@@ -41,7 +41,7 @@ impl Algorithm {
         }
     }
 
-    /// By name; `xxhash` is another one of xxh64.
+    /// The algorithm with this name. `xxhash` is an alias of `xxh64`.
     pub fn named(name: &[u8]) -> Option<Self> {
         match name {
             b"xxhash" => Some(Self::Xxh64),
@@ -49,7 +49,7 @@ impl Algorithm {
         }
     }
 
-    /// Bytes of a digest.
+    /// Length of a digest in bytes.
     pub fn len(self) -> usize {
         match self {
             Self::Xxh128 | Self::Md5 | Self::Md4 => 16,
@@ -60,29 +60,29 @@ impl Algorithm {
     }
 }
 
-/// The digest of a block.
+/// An algorithm with the checksum seed of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Seeded {
-    /// How.
+    /// The checksum algorithm.
     pub algorithm: Algorithm,
-    /// The connection's seed.
+    /// The seed of the connection.
     pub seed: u32,
-    /// The seed goes before the data, where it is data (compatibility flag `C`).
+    /// Whether the seed is hashed before the data, where the seed is hashed as data (compatibility flag `C`).
     pub seed_first: bool,
-    /// Digests of files begin with the seed, as before version 30.
+    /// Whether digests of files begin with the seed too, as before version 30.
     pub files_too: bool,
 }
 
 impl Seeded {
-    /// The digest of a file, in the making.
+    /// Starts the digest of a file.
     pub fn file(self) -> FileSum {
         let mut sum = FileSum::new(self.algorithm);
         self.begin(&mut sum);
         sum
     }
 
-    /// Begins the digest of another file with what was [made](Self::file) for one before: of small files, making it anew is most of
-    /// the work.
+    /// Starts the digest of another file in a state that was [made](Self::file) for an earlier one. For small files,
+    /// making a new state is most of the work.
     pub fn begin(self, sum: &mut FileSum) {
         sum.reset();
         if self.files_too {
@@ -90,9 +90,9 @@ impl Seeded {
         }
     }
 
-    /// The digest; what is beyond its length is zero.
+    /// The digest of a block. The bytes after its length are zero.
     pub fn block(self, data: &[u8]) -> [u8; DIGEST_MAX] {
-        // A signed number, and taken as one where it is made longer.
+        // The seed is a signed number and is sign-extended to 64 bits.
         let long_seed = i64::from(self.seed.cast_signed()).cast_unsigned();
         let seed = self.seed.to_le_bytes();
         let seed = if self.seed == 0 { &[][..] } else { &seed };
@@ -116,7 +116,7 @@ fn digest_of<D: Digest>(before: &[u8], data: &[u8], after: &[u8]) -> Vec<u8> {
     D::new().chain_update(before).chain_update(data).chain_update(after).finalize().to_vec()
 }
 
-/// The digest of a file, in the making.
+/// The state of an unfinished digest of a file.
 pub enum FileSum {
     #[allow(missing_docs)]
     Xxh128(Box<Xxh3Default>),
@@ -135,7 +135,7 @@ pub enum FileSum {
 }
 
 impl FileSum {
-    /// Of no bytes yet.
+    /// The state before any bytes.
     pub fn new(algorithm: Algorithm) -> Self {
         match algorithm {
             Algorithm::Xxh128 => Self::Xxh128(Box::default()),
@@ -148,7 +148,7 @@ impl FileSum {
         }
     }
 
-    /// Of no bytes again.
+    /// Returns to the state before any bytes.
     fn reset(&mut self) {
         match self {
             Self::Xxh128(state) | Self::Xxh3(state) => state.reset(),
@@ -160,7 +160,7 @@ impl FileSum {
         }
     }
 
-    /// More bytes.
+    /// Hashes more bytes.
     pub fn update(&mut self, data: &[u8]) {
         match self {
             Self::Xxh128(state) | Self::Xxh3(state) => state.update(data),
@@ -172,7 +172,7 @@ impl FileSum {
         }
     }
 
-    /// The digest.
+    /// The digest of the bytes so far.
     pub fn finish(&self) -> Vec<u8> {
         match self {
             Self::Xxh128(state) => state.digest128().to_le_bytes().to_vec(),
@@ -186,7 +186,7 @@ impl FileSum {
     }
 }
 
-/// The rolling checksum: two sums modulo 2^16 over bytes taken as signed.
+/// The rolling checksum: two sums modulo 2^16 over bytes that are read as signed numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rolling {
     sum: u32,
@@ -198,19 +198,19 @@ fn signed(byte: u8) -> u32 {
 }
 
 impl Rolling {
-    /// Of a window.
+    /// The checksum of a window.
     pub fn new(data: &[u8]) -> Self {
         data.iter().fold(Self::default(), |sum, byte| sum.push(*byte))
     }
 
-    /// With one byte more at the end.
+    /// The checksum after `byte` was appended to the window.
     #[must_use]
     pub fn push(self, byte: u8) -> Self {
         let sum = self.sum.wrapping_add(signed(byte));
         Self { sum, weighted: self.weighted.wrapping_add(sum) }
     }
 
-    /// Without the first byte of a window of `len` bytes.
+    /// The checksum after the first byte of a window of `len` bytes was removed.
     #[must_use]
     pub fn pop(self, byte: u8, len: usize) -> Self {
         let byte = signed(byte);
@@ -220,7 +220,7 @@ impl Rolling {
         }
     }
 
-    /// As it is sent.
+    /// The checksum as the number that is sent.
     pub fn value(self) -> u32 {
         self.sum & 0xffff | self.weighted << 16
     }
@@ -238,7 +238,7 @@ mod tests {
             assert_eq!(rolling.value(), Rolling::new(&data[at..at + 700]).value());
             rolling = rolling.pop(data[at], 700).push(data[at + 700]);
         }
-        // As stock rsync sent it for "hel".
+        // The value that stock rsync sent for "hel".
         assert_eq!(Rolling::new(b"hel").value() & 0xffff, 0x68 + 0x65 + 0x6c);
     }
 
@@ -272,7 +272,7 @@ mod tests {
             assert_eq!(digest, block[..algorithm.len()]);
             assert_eq!(Algorithm::named(algorithm.name().as_bytes()), Some(algorithm));
         }
-        // As stock rsync 3.5 sent it.
+        // The value that stock rsync 3.5 sent.
         let mut sum = FileSum::new(Algorithm::Xxh128);
         sum.update(b"hello\n");
         assert_eq!(sum.finish()[..4], [0x9c, 0xe4, 0xc8, 0xf1]);

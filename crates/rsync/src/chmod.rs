@@ -1,36 +1,36 @@
-//! Changes of permissions, as `incoming chmod` and `outgoing chmod` have them (rsync(1), `--chmod`; chmod(1)).
+//! Changes of permissions for `incoming chmod` and `outgoing chmod` (rsync(1), `--chmod`; chmod(1)).
 
-/// Bits that nobody gets who is not named, as with an umask.
+/// Bits that a change without a class (`u`, `g`, `o`, `a`) does not set, like a umask.
 const UMASK: u32 = 0o022;
 const ALL: u32 = 0o7777;
 
-/// Changes, one after another.
+/// A list of changes, applied in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Chmod(Vec<Change>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Change {
-    /// Of what: directories alone, or what is none alone.
+    /// `Some(true)`: the change applies to directories only. `Some(false)`: to everything else only.
     of_directories: Option<bool>,
     clears: u32,
     sets: u32,
-    /// Cleared and set where anybody may execute, or search.
+    /// Bits that are cleared and set only on directories and on files that have an execute bit.
     clears_executable: u32,
     sets_executable: u32,
 }
 
 impl Chmod {
-    /// From `Dg+s,ug+w,Fo-w,+X` and the like, or `D2775,F664`.
+    /// Parses changes such as `Dg+s,ug+w,Fo-w,+X` or `D2775,F664`.
     ///
     /// # Errors
-    /// When a part is none.
+    /// When a part is not a change of permissions.
     pub fn parse(text: &str) -> Result<Self, String> {
         let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
         let parse = |part| parse(part).ok_or_else(|| format!("'{part}' is no change of permissions"));
         parts.map(parse).collect::<Result<_, _>>().map(Self)
     }
 
-    /// A mode as it is then: its type stays.
+    /// The mode after the changes. The file type in it stays.
     pub fn apply(&self, mode: u32, is_dir: bool) -> u32 {
         self.0.iter().fold(mode, |mode, change| {
             if change.of_directories.is_some_and(|of_directories| of_directories != is_dir) {
@@ -59,7 +59,7 @@ fn parse(text: &str) -> Option<Change> {
         return change(ALL, bits, 0, 0);
     }
     let at = text.find(['+', '-', '='])?;
-    // A bit of each class, and the bit that "s" is for them.
+    // `who` has one bit for each class. `special` has the bit that "s" means for each class.
     let (mut who, mut special) = (0, 0);
     for class in text[..at].chars() {
         match class {

@@ -1,4 +1,4 @@
-//! Finding in a file the blocks that the receiver has.
+//! The sender's delta search: finds the receiver's blocks in a file.
 
 use std::io::{self, Read};
 
@@ -8,34 +8,35 @@ use crate::error::{ExitCode, Result, RsyncError};
 use crate::token::LITERAL_MAX;
 use crate::wire::{ReadWire, WriteWire};
 
-/// Longest block that rsync makes; before version 30 it was the root of the file's size, here that of 256 TiB.
+/// Length of the longest block. Before version 30 rsync's block length was the square root of the file size. The older
+/// limit is the root of 256 TiB.
 const BLOCK_MAX: usize = 1 << 17;
 const OLD_BLOCK_MAX: usize = 1 << 24;
-/// Most bytes of digests that one request may make us keep: blocks of a file of 2 TiB.
+/// The most bytes of digests of one request: those of a file of 2 TiB.
 const SUMS_MAX: usize = 512 << 20;
-/// Bytes of them that all connections together may make us keep.
+/// The bytes of block checksums that all connections may store together.
 static ALL_SUMS: Budget = Budget::new(1 << 30);
-/// Sums read between two looks at that.
+/// The number of checksums that are read between two checks of that budget.
 const SUMS_AT_ONCE: usize = 1024;
-/// Of the rolling sum, and of what it is found by.
+/// Bytes in memory for the rolling checksum of a block, and for its place in the hash table.
 const ROLLING_LEN: usize = 12;
-/// Bytes of a file read at once.
+/// The number of bytes of a file that are read at once.
 const CHUNK: usize = 256 << 10;
-/// Blocks of one rolling sum that are looked at: a receiver may claim that all have the same.
+/// The most blocks with the same rolling checksum that are compared. A hostile receiver may send many.
 const CHAIN_MAX: usize = 64;
-/// No block.
+/// Stands for no block.
 const NONE: u32 = u32::MAX;
 
-/// The blocks of a file that the receiver has.
+/// The checksums of the blocks of the receiver's file.
 #[derive(Debug, Default)]
 pub struct Sums {
-    /// How many.
+    /// The number of blocks.
     pub count: usize,
-    /// Bytes of each but the last.
+    /// Length of each block but the last, in bytes.
     pub block_len: usize,
-    /// Bytes of each digest.
+    /// Length of each digest, in bytes.
     pub digest_len: usize,
-    /// Bytes of the last one, if it is shorter.
+    /// Length of the last block in bytes, if it is shorter. Otherwise 0.
     pub remainder: usize,
     rolling: Vec<u32>,
     digests: Vec<u8>,
@@ -43,10 +44,11 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// Reads the head, and the sums unless the file is only appended to, which does without.
+    /// Reads the header and the checksums. A request that only appends to the file has no checksums (`with_sums` is
+    /// false).
     ///
     /// # Errors
-    /// When the numbers cannot be, or the connection fails.
+    /// When the numbers are impossible, or the connection fails.
     pub fn read(from: &mut impl Read, protocol: u8, with_sums: bool) -> Result<Self> {
         let mut number = |what: &str, most: usize| -> Result<usize> {
             let value = from.read_i32()?;
@@ -67,7 +69,7 @@ impl Sums {
             return Err(RsyncError::protocol(format!("{count} blocks of {block_len} bytes")));
         }
         if with_sums {
-            // Grows as it arrives: who claims much has to send much.
+            // Memory grows as the checksums arrive, so that a peer cannot reserve more than it sends.
             let mut share = Share::of(&ALL_SUMS);
             for number in 0..count {
                 let next = count.min(number + SUMS_AT_ONCE);
@@ -85,7 +87,7 @@ impl Sums {
         Ok(sums)
     }
 
-    /// Writes the head back, which begins the answer.
+    /// Writes the header back, which begins the answer.
     ///
     /// # Errors
     /// When the connection fails.
@@ -96,7 +98,7 @@ impl Sums {
         Ok(())
     }
 
-    /// Bytes that the receiver's file has.
+    /// Length of the receiver's file, in bytes.
     pub fn basis_len(&self) -> u64 {
         let short = if self.remainder == 0 { 0 } else { self.block_len - self.remainder };
         (self.count as u64 * self.block_len as u64).saturating_sub(short as u64)
@@ -107,7 +109,7 @@ impl Sums {
     }
 }
 
-/// The sums, to be found by their rolling part.
+/// A hash table of the blocks by their rolling checksum.
 struct Table {
     heads: Vec<u32>,
     next: Vec<u32>,
@@ -119,7 +121,7 @@ impl Table {
         let bits = (usize::BITS - sums.rolling.len().leading_zeros()).clamp(10, 24) + 1;
         let mut table =
             Self { heads: vec![NONE; 1 << bits], next: vec![NONE; sums.rolling.len()], shift: 32 - bits };
-        // From the last, so that chains begin with the first.
+        // Starts with the last block, so that each chain begins with the first one.
         for (index, rolling) in sums.rolling.iter().enumerate().rev() {
             let slot = table.slot(*rolling);
             table.next[index] = std::mem::replace(&mut table.heads[slot], index as u32);
@@ -132,20 +134,20 @@ impl Table {
     }
 }
 
-/// What a file consists of.
+/// A part of a file.
 pub enum Piece<'a> {
-    /// Data that the receiver lacks.
+    /// Data that the receiver does not have.
     Literal(&'a [u8]),
-    /// A block it has, by number, and its content.
+    /// A block that the receiver has: its number and content.
     Block(u32, &'a [u8]),
 }
 
-/// A file that is read from front to back, with a window into it.
+/// A file that is read from start to end, with the window that is compared.
 struct Window<'r> {
     read: &'r mut dyn Read,
-    /// Bytes up to `end` are the file's; what is after them is room.
+    /// The bytes before `end` are from the file. The rest is free space.
     buffer: &'r mut Vec<u8>,
-    /// Where in the buffer what is not yet told begins, and the window.
+    /// The start of the bytes that were not reported yet, and of the window. Both are offsets in the buffer.
     told: usize,
     at: usize,
     end: usize,
@@ -153,7 +155,7 @@ struct Window<'r> {
 }
 
 impl Window<'_> {
-    /// Has `len` bytes from the window's beginning on, or all there are.
+    /// Reads on until the window can have `len` bytes, or to the end of the file.
     fn fill(&mut self, len: usize) -> io::Result<()> {
         if self.is_end || self.end - self.at >= len {
             return Ok(());
@@ -185,23 +187,24 @@ impl Window<'_> {
     }
 }
 
-/// Is told the pieces of a file, in order.
+/// Called with the parts of a file, in order.
 pub type EachPiece<'a> = dyn FnMut(Piece<'_>) -> Result<()> + 'a;
 
-/// How blocks are found.
+/// How blocks are compared.
 #[derive(Debug, Clone, Copy)]
 pub struct Matching {
-    /// Digests of blocks.
+    /// The digest of blocks.
     pub seeded: Seeded,
-    /// The receiver writes into the very file that it has the blocks of: those before what is being written are gone.
+    /// The receiver writes into the same file that has the blocks. Blocks before the position of writing are
+    /// overwritten.
     pub in_place: bool,
 }
 
-/// Reads a file to its end, tells its pieces, and adds its content to `sum`. `buffer` is of use to the next file again, whatever is
-/// in it.
+/// Reads a file to its end, calls `each` with its parts, and adds its content to `sum`. `buffer` can be reused for the
+/// next file, with any content.
 ///
 /// # Errors
-/// When the file cannot be read, and whatever `each` fails with.
+/// When the file cannot be read, and the errors of `each`.
 pub fn find(
     (read, buffer): (&mut dyn Read, &mut Vec<u8>),
     sums: &Sums,
@@ -255,7 +258,7 @@ pub fn find(
     window.tell_literal(sum, each)
 }
 
-/// The receiver has nothing: all is literal.
+/// The receiver has no blocks, so all data is literal.
 fn whole(window: &mut Window<'_>, sum: &mut FileSum, each: &mut EachPiece<'_>) -> Result<()> {
     loop {
         window.fill(1)?;
@@ -267,7 +270,7 @@ fn whole(window: &mut Window<'_>, sum: &mut FileSum, each: &mut EachPiece<'_>) -
     }
 }
 
-/// The block that `data` is, preferably the one that follows the one before.
+/// The number of a block that is equal to `data`. The successor of the last match is preferred.
 fn block_like(
     sums: &Sums,
     table: &Table,
@@ -328,14 +331,14 @@ mod tests {
         Sums::read(&mut wire.as_slice(), 32, true).unwrap()
     }
 
-    /// What the receiver would make of it, and how much of it was literal.
+    /// The file that the receiver would build, and the number of literal bytes.
     fn rebuilt(basis: &[u8], new: &[u8], block_len: usize, in_place: bool) -> (Vec<u8>, usize) {
         let sums = sums_of(basis, block_len);
         assert_eq!(sums.basis_len(), basis.len() as u64);
         let (mut out, mut literal) = (Vec::new(), 0);
         let mut sum = FileSum::new(Algorithm::Md5);
         let matching = Matching { seeded: SEEDED, in_place };
-        // What another file left is not seen.
+        // The content that an earlier file left in the buffer has no effect.
         let mut buffer = vec![b'x'; 300_000];
         find((&mut &new[..], &mut buffer), &sums, matching, &mut sum, &mut |piece| {
             match piece {

@@ -1,8 +1,8 @@
-//! What can go wrong with a connection.
+//! The errors of a connection, and rsync's exit codes.
 
 use std::io;
 
-/// rsync's exit codes (rsync(1), "EXIT VALUES"), as far as a server tells them.
+/// The exit codes of rsync (rsync(1), "EXIT VALUES") that a server uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExitCode {
@@ -24,16 +24,16 @@ pub enum ExitCode {
     Memory = 22,
     /// Partial transfer due to error.
     Partial = 23,
-    /// Files that were in the list were gone.
+    /// Files vanished between listing and sending.
     Vanished = 24,
-    /// The limit on how much may be deleted stopped deletions.
+    /// The limit of deletions (`--max-delete`) was reached.
     DeleteLimit = 25,
     /// Timeout in data send or receive.
     Timeout = 30,
 }
 
 impl ExitCode {
-    /// As rsync's own last line words it.
+    /// The meaning in the words of rsync's last line.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Syntax => "syntax or usage error",
@@ -52,36 +52,36 @@ impl ExitCode {
     }
 }
 
-/// Why a connection ended before its time.
+/// Why a connection ended early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RsyncError {
     /// The connection failed.
     #[error("connection: {}", in_words(.0))]
     Connection(#[source] io::Error),
-    /// The peer sent what the protocol does not allow.
+    /// The peer violated the protocol.
     #[error("protocol: {what}")]
     Protocol {
-        /// What it did.
+        /// What the peer did.
         what: String,
     },
-    /// The peer asks for what is not done here.
+    /// The peer asked for something that is not supported or not allowed.
     #[error("{message}")]
     Refused {
-        /// Told to the peer, as it is.
+        /// The text for the peer.
         message: String,
-        /// Ends the connection with it.
+        /// The exit code for the peer.
         code: ExitCode,
     },
-    /// The peer says that it ends because of an error of its own.
+    /// The peer reports that it ends because of an error of its own.
     #[error("the peer ended with code {code}")]
     PeerExit {
-        /// Its exit code.
+        /// The exit code of the peer.
         code: u32,
     },
 }
 
-/// Of a connection that others end or let be, what that is.
+/// A text for an error of the connection: closed by the peer, timed out, or the system's words.
 fn in_words(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => "closed by the other end".to_owned(),
@@ -90,7 +90,7 @@ fn in_words(error: &io::Error) -> String {
     }
 }
 
-/// What a reader of messages finds out comes through as it is.
+/// An error inside the I/O error, from the message reader, is returned unchanged.
 impl From<io::Error> for RsyncError {
     fn from(error: io::Error) -> Self {
         error.downcast::<Self>().unwrap_or_else(Self::Connection)
@@ -106,13 +106,13 @@ impl RsyncError {
         Self::Refused { message: message.into(), code }
     }
 
-    /// Whether the peer has gone, without a word about why.
+    /// Whether the peer disconnected without a reason.
     pub fn is_departure(&self) -> bool {
         use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
         matches!(self, Self::Connection(error) if matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof))
     }
 
-    /// The code that a peer is told, if it can still be told.
+    /// The exit code for the peer.
     pub fn code(&self) -> ExitCode {
         match self {
             Self::Connection(error)
@@ -126,5 +126,5 @@ impl RsyncError {
     }
 }
 
-/// What fails with [`RsyncError`].
+/// A result with [`RsyncError`].
 pub type Result<T> = std::result::Result<T, RsyncError>;

@@ -1,34 +1,35 @@
-//! Names of files that are to be transferred, from a file (`--files-from`): where it is at the receiver, the sender is told what is in it
-//! (docs/format/rsync.md, "Setup").
+//! The list of `--files-from`. When it is at the receiver, its content is sent to the sender (docs/format/rsync.md,
+//! "Setup").
 
 use std::io::{Read, Write};
 
 use crate::error::{ExitCode, Result, RsyncError};
 use crate::wire::MuxWriter;
 
-/// Bytes of the names that there may be.
+/// The most bytes of a list.
 pub(crate) const FILES_FROM_MAX: u64 = 256 << 20;
-/// Bytes read at once.
+/// The number of bytes that are read at once.
 const CHUNK: usize = 64 << 10;
-/// First version in which names are sent in messages.
+/// The first version that sends the list inside messages.
 const IN_MESSAGES: u8 = 31;
 
-/// Whether a name ends with this byte.
+/// Whether this byte ends a name.
 pub(crate) fn is_end(byte: u8, by_lines: bool) -> bool {
     byte == 0 || by_lines && matches!(byte, b'\n' | b'\r')
 }
 
-/// Why a list cannot be used.
+/// The error for a list that cannot be used.
 pub(crate) fn not_opened(shown: &str, why: &str) -> RsyncError {
     RsyncError::refused(ExitCode::Stream, format!("failed to open files-from file {shown}: {why}"))
 }
 
-/// Whether names come between messages.
+/// Whether the list is sent outside of messages.
 pub(crate) fn is_between_messages(protocol: u8) -> bool {
     protocol < IN_MESSAGES
 }
 
-/// Sends the names of a list, each ended by a zero byte, and one more at the end. Comments are the sender's to leave out.
+/// Sends the names of a list, each with a zero byte at its end, and a further zero byte after the last. The sender
+/// ignores comments in the list.
 ///
 /// # Errors
 /// When the list cannot be read or is too long, or the connection fails.

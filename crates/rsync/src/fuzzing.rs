@@ -1,4 +1,4 @@
-//! Entries for fuzzing: what arrives is any bytes, what is served a small tree in memory.
+//! Entry points for fuzzing. The peer sends arbitrary bytes, and the tree that is served is small and in memory.
 
 use std::collections::BTreeMap;
 use std::io::{self, Cursor, Read, Write};
@@ -21,14 +21,14 @@ use crate::target::Target;
 use crate::token::{Compressor, Token, TokenReader};
 use crate::wire::Patience;
 
-/// Bytes of content, and blocks, that are looked at.
+/// The most bytes of content or blocks that are processed.
 const CONTENT_MAX: usize = 16 << 20;
-/// Blocks that match are no shorter in rsync, however long they are here.
+/// A block length. Shorter blocks never match in rsync.
 const BLOCK_LEN: usize = 700;
-/// Files of an index that are looked for by name.
+/// The most files of an index that are looked up by name.
 const LOOKED_AT_MAX: usize = 10_000;
 
-/// "a" and "d/b", of a few bytes each.
+/// A tree with the small files "a" and "d/b".
 struct Tree;
 
 fn metadata_of(path: &[u8]) -> io::Result<Metadata> {
@@ -96,7 +96,7 @@ impl OpenPath for Tree {
     }
 }
 
-/// A client of the daemon, from its greeting on, by itself and behind a proxy.
+/// A client of the daemon from its greeting on, with and without a proxy.
 pub fn connection(data: &[u8]) {
     const MODULES: &str = "[m]\npath = tank/a\nexclude = /x\nrefuse options = hard-links\n\
                            [s]\npath = tank/b\nauth users = joe\nsecrets file = /none\n\
@@ -111,8 +111,8 @@ pub fn connection(data: &[u8]) {
     }
 }
 
-/// A client whose arguments are known, from the negotiation on. What it sends in messages is any bytes: the first two say
-/// which options it has.
+/// A client after its arguments, from the negotiation on. Its messages have arbitrary content. The first two bytes
+/// choose the options.
 pub fn session(data: &[u8]) {
     let Some(([first, second], rest)) = data.split_first_chunk::<2>().map(|(head, rest)| (*head, rest))
     else {
@@ -130,7 +130,7 @@ pub fn session(data: &[u8]) {
         b"m/",
     ];
     let (options, failure) = Options::parse(&args.map(<[u8]>::to_vec));
-    // As messages of data, of the length that the second byte says.
+    // Wraps the bytes in data messages. The second byte sets their length.
     let mut wire = Vec::new();
     for piece in rest.chunks(usize::from(second) + 1) {
         wire.extend((piece.len() as u32 | 7 << 24).to_le_bytes());
@@ -155,7 +155,7 @@ pub fn session(data: &[u8]) {
     let _ = serve(32, (wire.as_slice(), io::sink()), (&options, failure), surroundings);
 }
 
-/// An index, whose digest is taken to be right, is checked; if it passes, all of it can be read.
+/// Checks an index without its digest. If the index is valid, all of it can be read.
 pub fn index(data: &[u8]) {
     let Ok(index) = crate::index::parse_unchecked(data.to_vec()) else { return };
     let source = IndexedSource::new(Arc::new(index), "/nonexistent");
@@ -183,7 +183,7 @@ pub fn changed(data: &[u8]) {
 /// A configuration.
 pub fn config(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    // Files that it names are not to be read here.
+    // The configuration must not read other files here.
     if ["from", "filter", "&"].iter().any(|names_files| text.to_lowercase().contains(names_files)) {
         return;
     }
@@ -195,14 +195,14 @@ pub fn config(data: &[u8]) {
     }
 }
 
-/// A file list that a client pushes: the first two bytes say in what form. Whatever is read leads nowhere above its root.
+/// A file list that a client pushes. The first two bytes choose its form. No name that is read leads above the root.
 pub fn list(data: &[u8]) {
     let Some(([first, second], mut rest)) = data.split_first_chunk::<2>().map(|(head, rest)| (*head, rest))
     else {
         return;
     };
     let is = |byte: u8, bit: u8| byte >> bit & 1 == 1;
-    // What is said of lists one by one says the version, where there are none.
+    // Without incremental recursion, the bits for its options choose the version.
     let protocol = match (is(second, 0), is(second, 1), is(second, 2)) {
         (false, ..) => 32,
         (true, false, _) => 30,
@@ -249,7 +249,7 @@ pub fn list(data: &[u8]) {
     }
 }
 
-/// The content of a file, in the form that the first byte says.
+/// The content of a file. The first byte chooses its compression.
 pub fn content(data: &[u8]) {
     let Some((first, mut rest)) = data.split_first() else { return };
     let compressor = Compressor::ALL[usize::from(*first) % Compressor::ALL.len()];
@@ -276,7 +276,7 @@ impl Observer for Nobody {
     fn change(&self, _item: &str, _name: &str) {}
 }
 
-/// A client that pushes into a dataset, from the negotiation on: the first byte says with what options.
+/// A client that pushes into a dataset, from the negotiation on. The first byte chooses the options.
 pub fn push(data: &[u8], target: Box<dyn Target + '_>) {
     let Some((first, wire)) = data.split_first() else { return };
     let args = [
@@ -312,7 +312,7 @@ pub fn push(data: &[u8], target: Box<dyn Target + '_>) {
     let _ = receive(32, (wire, io::sink()), &options, receiving);
 }
 
-/// A server that a dataset is brought up to date from, from its words about the negotiation on.
+/// A server that a client pulls from into a dataset, from the negotiation on. The first byte chooses the options.
 pub fn pull(data: &[u8], target: Box<dyn Target + '_>) {
     let Some((first, wire)) = data.split_first() else { return };
     let is = |bit: u8| first >> bit & 1 == 1;
@@ -322,7 +322,7 @@ pub fn pull(data: &[u8], target: Box<dyn Target + '_>) {
     let _ = crate::client::pull(32, (wire, io::sink()), &wishes, &told, (target, "tank/home"));
 }
 
-/// What is read of a server, and nothing becomes of what it is told.
+/// A connection to a server. Its output is the data, and its input is discarded.
 struct Server<'a>(&'a [u8]);
 
 impl Read for Server<'_> {
@@ -341,7 +341,7 @@ impl Write for Server<'_> {
     }
 }
 
-/// What a client hears of a daemon before a module is open, or as the beginning of a server over a remote shell.
+/// The greeting of a daemon until a module is open, and the beginning of a server over a remote shell.
 pub fn greeting(data: &[u8]) {
     let login = Login { module: "m", user: "joe", password: &|| Ok(b"secret".to_vec()), motd: &|_| {} };
     let _ = greet(&mut Server(data), &login);

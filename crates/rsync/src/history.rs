@@ -1,25 +1,26 @@
-//! Snapshots that transfers leave: their names, and which of them stay.
+//! Snapshots that transfers make: their names, and which of them are kept.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use snowmelt_dataset::{Catalog, Dataset, DatasetError, Datasets, DestroyPlan, Name, Snapshot};
 
-/// The property that tells how many snapshots of transfers a dataset keeps; without it, all.
+/// The property with the number of such snapshots that a dataset keeps. Without it, all are kept.
 pub const KEEP: &str = "snowmelt:rsync-keep";
-/// What their names begin with.
+/// The beginning of their names.
 const PREFIX: &str = "rsync_";
-/// What the name ends with of one that a client has not come to the end of, and of one that keeps what was in the dataset before.
+/// The end of the name after an interrupted transfer, and of the name of a snapshot that keeps the content before a
+/// transfer.
 const PARTIAL: &str = "_partial";
 const BEFORE: &str = "_before";
 
-/// What a snapshot is of.
+/// What a snapshot holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// A whole transfer.
+    /// The result of a complete transfer.
     Whole,
-    /// One that was cut off.
+    /// The result of an interrupted transfer.
     Partial,
-    /// What others had written before one.
+    /// Other changes that were made before a transfer.
     Before,
 }
 
@@ -46,10 +47,10 @@ pub fn name(catalog: &Catalog, dataset: &Dataset, moment: Moment) -> Result<Stri
     }
 }
 
-/// Date and time as they stand in names.
+/// Date and time in the form of the names.
 fn time_text(seconds: u64) -> String {
     let (days, of_day) = ((seconds / 86_400) as i64, seconds % 86_400);
-    // In eras of 400 years that begin on the first of March.
+    // Computed in eras of 400 years, in years that begin on the first of March.
     let shifted = days + 719_468;
     let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
     let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -62,15 +63,15 @@ fn time_text(seconds: u64) -> String {
     format!("{year}-{month:02}-{day:02}_{hour:02}.{minute:02}.{second:02}")
 }
 
-/// Date and time as they stand in logs, in UTC.
+/// Date and time in the form of logs, in UTC.
 pub(crate) fn log_time(seconds: i64) -> String {
     let text = time_text(u64::try_from(seconds).unwrap_or(0));
     text.replace('-', "/").replace('_', " ").replace('.', ":")
 }
 
-/// After a complete transfer: destroys the snapshots of interrupted transfers, and the oldest snapshots of transfers when
-/// there are more than `keep`. The newest snapshot stays. So do held snapshots, origins of clones, and snapshots that
-/// no transfer made.
+/// After a complete transfer: destroys the snapshots of interrupted transfers, and the oldest snapshots of transfers
+/// when there are more than `keep`. The newest snapshot stays. So do held snapshots, origins of clones, and snapshots
+/// that no transfer made.
 ///
 /// # Errors
 /// When the pool cannot be read or written.
@@ -107,7 +108,7 @@ fn expired(catalog: &Catalog, dataset: &str, keep: Option<usize>) -> Result<Vec<
     Ok(expired)
 }
 
-/// Whether a dataset has snapshots, and none of them is of a transfer.
+/// Whether a dataset has snapshots, but none that a transfer made.
 ///
 /// # Errors
 /// When the pool cannot be read.

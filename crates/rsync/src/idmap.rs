@@ -1,27 +1,27 @@
-//! Owners that become others (`--usermap`, `--groupmap`, and `--chown`, which is told as those).
+//! Rules that map owners to others (`--usermap`, `--groupmap`, and `--chown`, which is sent as these).
 
 use crate::error::{ExitCode, Result, RsyncError};
 use crate::filter::matches;
 
-/// Who a rule is of.
+/// The users or groups that a rule applies to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Who {
-    /// Numbers, both ends included.
+    /// A range of numbers, both ends included.
     Numbers(u32, u32),
-    /// A name, perhaps with wildcards; nobody's name is "".
+    /// A name, which may have wildcards. "" stands for numbers without a name.
     Named(Vec<u8>),
 }
 
-/// Rules, of which the first that fits counts.
+/// A list of rules. The first that matches applies.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IdMap(Vec<(Who, u32)>);
 
 impl IdMap {
-    /// From `0-99:nobody,wheel:admin,*:joe`; numbers of this machine's names are had from `number_of`. Rules that lead to names
-    /// that are not known here are left out, and those names returned.
+    /// Parses `0-99:nobody,wheel:admin,*:joe`. `number_of` returns the number of a name on this machine. Rules with an
+    /// unknown name as their result are left out, and these names are returned.
     ///
     /// # Errors
-    /// When it is none, in rsync's words, with the option's name.
+    /// When the text is invalid. The error has rsync's words and the name of the option.
     pub fn parse(
         option: &str,
         text: &[u8],
@@ -52,7 +52,7 @@ impl IdMap {
         Ok((Self(rules), unknown))
     }
 
-    /// Who somebody becomes, if a rule says so.
+    /// The number that replaces a user or group, if a rule applies.
     pub fn get(&self, id: u32, name: &[u8]) -> Option<u32> {
         let fits = |who: &Who| match who {
             Who::Numbers(first, last) => (*first..=*last).contains(&id),

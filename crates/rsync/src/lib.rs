@@ -1,13 +1,22 @@
-//! rsync's protocol, versions 27 to 32: a daemon, a sender for anything that can be read like a tree of files, and a receiver
-//! into datasets and directories.
+//! rsync's protocol, versions 27 to 32: a daemon, a sender for anything that can be read as a tree of files, and a
+//! receiver into datasets and directories.
 //!
-//! Layers, each of which knows only those above it: numbers and messages (`wire`), sums and content (`checksum`,
-//! `delta`, `token`), trees that are served ([`source`]), rules (`filter`), file lists (`flist`), a client's wishes
-//! (`options`), the sender, what is received into ([`target`]) and the receiver, a session from its arguments on, and the ways in: the [`daemon`] and a [`remote`] shell. The bytes are those of
-//! docs/format/rsync.md.
+//! The layers, each of which uses only those before it:
 //!
-//! Everything that a client sends is taken to be hostile: lengths, counts and depths are bounded, paths end at the module's
-//! root, and what is kept for a connection grows only with what was sent on it.
+//! - numbers and messages (`wire`),
+//! - checksums and file content (`checksum`, `delta`, `token`),
+//! - trees that are served ([`source`]),
+//! - filter rules (`filter`),
+//! - file lists (`flist`),
+//! - the client's options (`options`),
+//! - the sender, trees that are received into ([`target`]), and the receiver,
+//! - a session, from its arguments on,
+//! - the ways in: the [`daemon`] and a [`remote`] shell.
+//!
+//! The format of all bytes is in docs/format/rsync.md.
+//!
+//! Clients are untrusted. Lengths, counts and depths are bounded, and paths end at the module's root. The memory of a
+//! connection grows only with the bytes that were sent on it.
 
 mod budget;
 mod checksum;

@@ -1,5 +1,6 @@
-//! `name converter`: a command that knows names of users and groups (rsyncd.conf(5)). It is asked by lines such as `uid 7`,
-//! `gid 7`, `usr joe` and `grp staff`, and answers each with a line, which is empty if it does not know.
+//! `name converter`: a command that looks up names of users and groups (rsyncd.conf(5)). Requests are lines such as
+//! `uid 7`, `gid 7`, `usr joe` and `grp staff`. The answer to each is a line, which is empty if the command does not
+//! know.
 
 use std::io::{self, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
@@ -10,12 +11,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::shell;
 
-/// Time for one answer.
+/// The time limit of an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Longest answer.
+/// The longest answer, in bytes.
 const ANSWER_MAX: usize = 1024;
 
-/// A converter that runs.
+/// A running command.
 #[derive(Debug)]
 pub struct NameConverter(Mutex<Option<Running>>);
 
@@ -26,7 +27,7 @@ struct Running {
     answers: ChildStdout,
 }
 
-/// What is asked for.
+/// The kind of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Users.
@@ -36,7 +37,7 @@ pub enum Kind {
 }
 
 impl NameConverter {
-    /// Starts a command by the shell (`$RSYNC_SHELL`, or `/bin/sh`).
+    /// Starts a command with the shell (`$RSYNC_SHELL`, or `/bin/sh`).
     ///
     /// # Errors
     /// When it cannot be started.
@@ -47,15 +48,15 @@ impl NameConverter {
         Ok(Self(Mutex::new(Some(Running { child, requests, answers }))))
     }
 
-    /// The name of a number, if there is one.
+    /// The name of a user or group, if there is one.
     pub fn name_of(&self, kind: Kind, id: u32) -> Option<Vec<u8>> {
         let word = if kind == Kind::User { "uid" } else { "gid" };
         self.ask(format!("{word} {id}\n").as_bytes()).filter(|name| !name.is_empty())
     }
 
-    /// The number of a name, if there is one.
+    /// The number of a user or group, if there is one.
     pub fn number_of(&self, kind: Kind, name: &[u8]) -> Option<u32> {
-        // A request is one line, whatever a client calls its users.
+        // A request is one line, so a client's name must not have a newline.
         if name.is_empty() || name.iter().any(u8::is_ascii_control) {
             return None;
         }
@@ -64,7 +65,7 @@ impl NameConverter {
         std::str::from_utf8(&answer).ok()?.trim().parse().ok()
     }
 
-    /// One that does not answer is asked no more.
+    /// Sends a request. A command that does not answer is not asked again.
     fn ask(&self, request: &[u8]) -> Option<Vec<u8>> {
         let mut running = self.0.lock();
         let answer = running.as_mut()?.ask(request);
@@ -105,7 +106,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         let group = rustix::process::Pid::from_child(&self.child);
-        // It may have ended by itself.
+        // The command may have ended by itself.
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::TERM);
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         let _ = self.child.wait();

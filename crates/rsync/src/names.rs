@@ -1,4 +1,4 @@
-//! Names of users and groups, from `/etc/passwd` and `/etc/group`.
+//! Names of users and groups, from `/etc/passwd` and `/etc/group`, or from a name converter.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -12,11 +12,11 @@ use crate::name_converter::{Kind, NameConverter};
 pub struct Names {
     users: Table,
     groups: Table,
-    /// Users' own groups.
+    /// The primary group of each user.
     primary: HashMap<Vec<u8>, u32>,
-    /// The groups besides that users are in.
+    /// The further groups of each user.
     members: HashMap<Vec<u8>, Vec<u32>>,
-    /// Is asked instead.
+    /// The name converter, if one is used instead of the tables.
     converter: Option<Arc<NameConverter>>,
 }
 
@@ -26,7 +26,7 @@ struct Table {
     numbers: HashMap<Vec<u8>, u32>,
 }
 
-/// Longest name that the protocol has room for.
+/// The longest name in the protocol, in bytes.
 const NAME_MAX: usize = 255;
 
 impl Table {
@@ -43,13 +43,13 @@ fn number(field: Option<&&[u8]>) -> Option<u32> {
 }
 
 impl Names {
-    /// Reads this machine's files; what cannot be read has no names.
+    /// Reads the files of this machine. A file that cannot be read has no names.
     pub fn of_this_machine() -> Self {
         let read = |path: &str| std::fs::read(Path::new(path)).unwrap_or_default();
         Self::parse(&read("/etc/passwd"), &read("/etc/group"))
     }
 
-    /// From the files' contents.
+    /// Parses the content of the files.
     pub fn parse(passwd: &[u8], group: &[u8]) -> Self {
         let mut names = Self::default();
         for (text, is_user) in [(passwd, true), (group, false)] {
@@ -72,12 +72,12 @@ impl Names {
         names
     }
 
-    /// Those that a command knows, instead.
+    /// The names that a name converter knows.
     pub(crate) fn converted(converter: NameConverter) -> Self {
         Self { converter: Some(Arc::new(converter)), ..Self::default() }
     }
 
-    /// Whether a client's name of an owner cannot be asked for: a name converter's requests are lines.
+    /// Whether a client's name cannot be looked up, because requests to a name converter are lines.
     pub(crate) fn refuses(&self, name: &[u8]) -> bool {
         self.converter.is_some() && name.iter().any(u8::is_ascii_control)
     }
@@ -102,49 +102,49 @@ impl Names {
         }
     }
 
-    /// A user's name.
+    /// The name of a user.
     pub fn user(&self, uid: u32) -> Option<Cow<'_, [u8]>> {
         self.name_of(Kind::User, uid)
     }
 
-    /// A group's name.
+    /// The name of a group.
     pub fn group(&self, gid: u32) -> Option<Cow<'_, [u8]>> {
         self.name_of(Kind::Group, gid)
     }
 
-    /// A user's number, by name or number.
+    /// The number of a user, from a name or number.
     pub fn uid(&self, name: &str) -> Option<u32> {
         name.parse().ok().or_else(|| self.number_of(Kind::User, name.as_bytes()))
     }
 
-    /// A group's number, by name or number.
+    /// The number of a group, from a name or number.
     pub fn gid(&self, name: &str) -> Option<u32> {
         name.parse().ok().or_else(|| self.number_of(Kind::Group, name.as_bytes()))
     }
 
-    /// A user's number, by name alone.
+    /// The number of a user, from a name only.
     pub fn uid_of(&self, name: &[u8]) -> Option<u32> {
         self.number_of(Kind::User, name)
     }
 
-    /// A group's number, by name alone.
+    /// The number of a group, from a name only.
     pub fn gid_of(&self, name: &[u8]) -> Option<u32> {
         self.number_of(Kind::Group, name)
     }
 
-    /// The groups that a user of this machine is in, the own one first.
+    /// The groups of a user of this machine, the primary one first.
     pub fn gids_of(&self, user: &str) -> impl Iterator<Item = u32> {
         let is_known = self.users.numbers.contains_key(user.as_bytes());
         let others = self.members.get(user.as_bytes()).into_iter().flatten().copied();
         self.primary_gid(user).into_iter().chain(others).filter(move |_| is_known)
     }
 
-    /// Names of the groups that a user of this machine is in.
+    /// The names of the groups of a user of this machine.
     pub fn groups_of(&self, user: &str) -> impl Iterator<Item = Cow<'_, [u8]>> {
         self.gids_of(user).filter_map(|gid| self.group(gid))
     }
 
-    /// The group that a user logs in with.
+    /// The primary group of a user.
     pub fn primary_gid(&self, user: &str) -> Option<u32> {
         self.primary.get(user.as_bytes()).copied()
     }

@@ -1,4 +1,4 @@
-//! The arguments that a client sends: which side the server is, what to send and how.
+//! Parses the arguments that a client sends: the server's side, what to transfer and how.
 
 use std::io::Read;
 
@@ -7,22 +7,22 @@ use crate::error::{ExitCode, Result, RsyncError};
 use crate::token::Compressor;
 use crate::wire::ReadWire;
 
-/// Most arguments, and their bytes in all.
+/// The most arguments, and the most bytes of all of them.
 const ARGS_MAX: usize = 16 << 10;
 const ARGS_BYTES_MAX: usize = 4 << 20;
-/// Most directories that files are looked for in.
+/// The most directories of `--compare-dest`, `--copy-dest` and `--link-dest`.
 const BASIS_DIRS_MAX: usize = 20;
 
-/// What a client asks for.
+/// The options of a transfer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[allow(missing_docs, clippy::struct_excessive_bools)]
 pub struct Options {
     /// The server is the sender.
     pub sender: bool,
-    /// Letters after `-e.`: what the client can do.
+    /// The letters after `-e.`: the abilities of the client.
     pub abilities: Vec<u8>,
     pub recursive: bool,
-    /// `-d`: directories are listed, not descended into.
+    /// `-d`: directories are listed, but not descended into.
     pub dirs: bool,
     pub links: bool,
     pub copy_links: bool,
@@ -46,7 +46,7 @@ pub struct Options {
     pub one_file_system: u8,
     pub prune_empty_dirs: bool,
     pub cvs_exclude: bool,
-    /// What the user of this side leaves out by that besides; of no option.
+    /// Further patterns that the user of this side excludes with `-C`. They do not come from an option.
     pub cvs_more: Vec<u8>,
     pub numeric_ids: bool,
     pub inplace: bool,
@@ -56,29 +56,29 @@ pub struct Options {
     /// `--ignore-missing-args`, `--delete-missing-args`.
     pub ignore_missing_args: bool,
     pub from0: bool,
-    /// `-`: the client sends the names; else a file here.
+    /// `-`: the client sends the names. Otherwise a file on this side.
     pub files_from: Option<Vec<u8>>,
-    /// Arguments follow in the protocol.
+    /// Further arguments follow in the protocol.
     pub secluded_args: bool,
-    /// No shell has seen the paths: they may be patterns.
+    /// The paths were not expanded by a shell and may be patterns.
     pub patterns: bool,
     pub remove_source_files: bool,
-    /// What is replaced or deleted is kept under another name, which ends with the suffix, or in a directory.
+    /// Replaced and deleted files are kept under another name. The name ends with the suffix, or is in a directory.
     pub backup: bool,
     pub suffix: Option<Vec<u8>>,
     pub backup_dir: Option<Vec<u8>>,
-    /// Directories where files may be that are not at the destination, and what is made of them.
+    /// Further directories that may have files which the destination lacks, and how such files are used.
     pub basis_dirs: Vec<Vec<u8>>,
     pub basis_use: BasisUse,
-    /// 1: files of like names are looked at in the directory of a new one; 2: in the other directories too.
+    /// 1: similar names are looked for in the directory of a new file. 2: in the further directories too.
     pub fuzzy: u8,
-    /// Arguments that are not there are deleted.
+    /// Arguments that do not exist are deleted at the receiver.
     pub delete_missing_args: bool,
     pub user_map: Option<Vec<u8>>,
     pub group_map: Option<Vec<u8>>,
-    /// Levels of `-v`.
+    /// The number of `-v`.
     pub verbosity: u8,
-    /// Of `--itemize-changes`: 2 also of what is as it should be.
+    /// The level of `--itemize-changes`. From 2 on, unchanged files are listed too.
     pub itemize: u8,
     pub update: bool,
     pub existing: bool,
@@ -90,62 +90,63 @@ pub struct Options {
     pub omit_link_times: bool,
     pub whole_file: bool,
     pub partial: bool,
-    /// Files get their places when all have come.
+    /// Files are moved to their places after all were received.
     pub delay_updates: bool,
-    /// Where files are written before they get their places.
+    /// The directory in which files are written before they are moved to their places.
     pub temp_dir: Option<Vec<u8>>,
-    /// Zeros are left out of files.
+    /// Zeros in files become holes.
     pub sparse: bool,
     pub preallocate: bool,
-    /// Files are on disk before they get their places.
+    /// Files are flushed to disk before they are moved to their places.
     pub fsync: bool,
-    /// Where what came of a file is kept, instead of in its place.
+    /// The directory for partly received files, instead of their final place.
     pub partial_dir: Option<Vec<u8>>,
     pub mkpath: bool,
     pub no_implied_dirs: bool,
-    /// Links to directories are kept where the sender has directories.
+    /// At the receiver, symbolic links to directories stay where the sender has directories.
     pub keep_dirlinks: bool,
-    /// What only root can give a file is to be kept beside it (`-M--fake-super`). Datasets keep all of that as it is.
+    /// Attributes that only root can set are kept in extended attributes (`-M--fake-super`). Datasets store them in any
+    /// case.
     pub fake_super: bool,
-    /// Links are kept so that they lead nowhere (`-M--munge-links`), and told as they were.
+    /// Symbolic links are stored in a form that leads nowhere (`-M--munge-links`), and are sent in their original form.
     pub munge_links: bool,
     pub delete: Delete,
     pub delete_excluded: bool,
     pub max_delete: Option<u64>,
-    /// Seconds that times may differ; negative: nanoseconds count.
+    /// The seconds that times may differ. Negative: nanoseconds are compared.
     pub modify_window: i64,
     pub block_len: Option<u32>,
     pub min_size: Option<u64>,
     pub max_size: Option<u64>,
     pub timeout_seconds: u32,
-    /// Bytes a second; 0 is no limit.
+    /// Bytes per second. 0 is no limit.
     pub bandwidth: u64,
     pub checksum_choice: Option<(Algorithm, Algorithm)>,
     pub compress_choice: Option<Compressor>,
     pub compress_level: Option<i32>,
     pub checksum_seed: Option<u32>,
-    /// What follows ".": the module's name and paths in it.
+    /// The arguments after ".": the name of the module and paths in it.
     pub paths: Vec<Vec<u8>>,
-    /// Rules that the client has this side apply besides those that it sends (`-M--filter=…`).
+    /// Filter rules that the client sets for this side only (`-M--filter=…`).
     pub own_rules: Vec<Vec<u8>>,
-    /// Names of options as given, for `refuse options`.
+    /// The names of the options as given, for `refuse options`.
     pub given: Vec<String>,
 }
 
-/// What is made of files that another directory has as they should be.
+/// How unchanged files in a further directory are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BasisUse {
-    /// Nothing.
+    /// They are not transferred.
     #[default]
     Compare,
-    /// Copies.
+    /// They are copied.
     Copy,
-    /// Links.
+    /// They are hard-linked.
     Link,
 }
 
 impl BasisUse {
-    /// The option.
+    /// The name of the option.
     pub fn name(self) -> &'static str {
         match self {
             Self::Compare => "compare-dest",
@@ -161,20 +162,20 @@ pub enum Delete {
     /// Never.
     #[default]
     No,
-    /// Before anything is received.
+    /// Before the transfer.
     Before,
-    /// In each directory as it is come to.
+    /// During the transfer, when each directory is processed.
     During,
-    /// What was found then, after everything was received.
+    /// Found during the transfer, deleted after it.
     Delay,
-    /// What is found after everything was received.
+    /// Found and deleted after the transfer.
     After,
 }
 
-/// Options that mean something to a receiver which is not done here.
+/// Options for a receiver that are not supported.
 const NOT_RECEIVED: &[&str] = &["iconv", "remove-sent-files", "write-devices"];
 
-/// A size as it is given to `--max-size`: `1.5m`, `10KB`, `1g-1`.
+/// A size in the form of `--max-size`: `1.5m`, `10KB`, `1g-1`.
 fn size(name: &str, value: &[u8]) -> Result<u64> {
     let text = String::from_utf8_lossy(value).to_lowercase();
     let parse = || -> Option<u64> {
@@ -211,7 +212,7 @@ fn number(name: &str, value: &[u8]) -> Result<u64> {
     })
 }
 
-/// Options that a sender need not know of, because they are the receiver's business or about what is shown.
+/// Options that a sender ignores, because they concern the receiver or the output.
 const OTHERS_BUSINESS: &[&str] = &[
     "list-only",
     "out-format",
@@ -246,12 +247,12 @@ const OTHERS_BUSINESS: &[&str] = &[
     "trust-sender",
     "no-iconv",
     "new-compress-level",
-    // Each client has one thread here, whatever it asks for.
+    // Each client has one thread here in any case.
     "compress-threads",
     "zt",
 ];
 
-/// Names that options have besides, and the ones that are meant.
+/// Aliases of options, with the name that they stand for.
 pub const ALIASES: &[(&str, &str)] = &[
     ("cc", "checksum-choice"),
     ("del", "delete-during"),
@@ -305,8 +306,8 @@ const WITH_VALUE: &[&str] = &[
 ];
 
 impl Options {
-    /// Takes the arguments apart, `--server` among them. With what could be understood comes, in rsync's own words, what is
-    /// not known or not done here: the client is told once it can be.
+    /// Parses the arguments, with `--server` among them. Returns what was understood, and the first error in rsync's
+    /// words, if there is one: an unknown or unsupported option. The client is told later, when that is possible.
     pub fn parse(args: &[Vec<u8>]) -> (Self, Option<RsyncError>) {
         let mut options = Self::default();
         let mut failure = None;
@@ -325,7 +326,7 @@ impl Options {
                     failure = failure.or(options.long(whole.as_deref().unwrap_or(long)).err());
                 }
                 [b'-', short @ ..] if !short.is_empty() => failure = failure.or(options.short(short).err()),
-                // Without a ".", the names follow at once.
+                // Without a ".", the paths follow at once.
                 _ => options.paths.push(arg.clone()),
             }
         }
@@ -365,7 +366,7 @@ impl Options {
                 b'0' => set(&mut self.from0),
                 b'x' => self.one_file_system = self.one_file_system.saturating_add(1),
                 b'e' => {
-                    // The rest is ".LsfxCIvu", with a version before the dot from test builds.
+                    // The rest is ".LsfxCIvu". Test builds have a version before the dot.
                     let rest = &letters[at + 1..];
                     let dot = rest.iter().position(|byte| *byte == b'.').map_or(0, |dot| dot + 1);
                     self.abilities = rest[dot..].to_vec();
@@ -381,7 +382,7 @@ impl Options {
                 b'J' => set(&mut self.omit_link_times),
                 b'W' => set(&mut self.whole_file),
                 b'i' => self.itemize = self.itemize.saturating_add(1),
-                // Of the receiver, where it changes nothing or is refused, or of what is shown.
+                // Options of the receiver that change nothing or are refused, and options of the output.
                 b'b' => set(&mut self.backup),
                 b'y' => self.fuzzy = self.fuzzy.saturating_add(1),
                 b'K' => set(&mut self.keep_dirlinks),
@@ -534,13 +535,13 @@ impl Options {
         Ok(())
     }
 
-    /// What follows from several options together.
+    /// Applies the effects of combined options.
     fn settle(&mut self) -> Result<()> {
         if self.backup_dir.as_deref().is_some_and(|directory| matches!(directory, b"" | b"." | b"./")) {
             self.backup_dir = None;
         }
         if self.backup && self.backup_dir.is_none() {
-            // A backup changes its directory after that was settled.
+            // A backup changes the time of its directory after that was set.
             self.omit_dir_times = true;
             if self.suffix.as_ref().is_some_and(Vec::is_empty) {
                 return Err(refused("rsync: --suffix cannot be empty without a --backup-dir".to_owned()));
@@ -576,9 +577,9 @@ impl Options {
         Ok(())
     }
 
-    /// What of it is not done by a receiver here.
+    /// The error for an option that a receiver does not support.
     pub fn not_received(&self) -> Option<RsyncError> {
-        // Names that the client would send are of what it sends.
+        // A list of names from the client is for a sender.
         let is_theirs = |name: &str| name == "files-from" && self.files_from.as_deref() == Some(b"-");
         let is_refused = |name: &&String| NOT_RECEIVED.contains(&name.as_str()) || is_theirs(name);
         let name = self.given.iter().find(is_refused)?;
@@ -589,16 +590,16 @@ impl Options {
         ))
     }
 
-    /// Whether the client has told that it can do this.
+    /// Whether the client has this ability.
     pub fn can(&self, ability: u8) -> bool {
         self.abilities.contains(&ability)
     }
 }
 
-/// Arguments, each ended by this byte, up to an empty one.
+/// Reads arguments that end with the byte `end`, up to an empty one.
 ///
 /// # Errors
-/// When the connection fails, or they are too many.
+/// When the connection fails, or there are too many.
 pub fn read_args(from: &mut impl Read, end: u8) -> Result<Vec<Vec<u8>>> {
     let (mut args, mut total) = (Vec::new(), 0);
     loop {
@@ -623,8 +624,8 @@ pub fn read_args(from: &mut impl Read, end: u8) -> Result<Vec<Vec<u8>>> {
     }
 }
 
-/// Takes the backslashes out of options that were sent without `-s`: clients put one before each character that means something
-/// to a shell or in a pattern. What follows "." are paths, in which they may be part of a pattern.
+/// Removes the backslashes from options that were sent without `-s`. Clients put one before each character that is
+/// special to a shell or in a pattern. The arguments after "." are paths, where a backslash may be part of a pattern.
 pub fn unescape_options(args: &mut [Vec<u8>]) {
     for arg in args.iter_mut().take_while(|arg| *arg != b".") {
         let mut plain = Vec::with_capacity(arg.len());
@@ -636,15 +637,15 @@ pub fn unescape_options(args: &mut [Vec<u8>]) {
     }
 }
 
-/// Adds the arguments that follow in the protocol (`-s`), if there are to be any: those that there are then have no ".". Nothing beyond
-/// them is read, unless `from` does.
+/// Adds the arguments that follow in the protocol (`-s`), if there are any. In that case the first arguments have no
+/// ".". Nothing beyond them is read, except into the buffer of `from`.
 ///
 /// # Errors
 /// As [`read_args`].
 pub fn complete(mut args: Vec<Vec<u8>>, from: &mut impl Read) -> Result<Vec<Vec<u8>>> {
     let (options, _) = Options::parse(&args);
     if options.secluded_args && !args.iter().any(|arg| arg == b".") {
-        // They begin with the name of a program.
+        // The first argument is the name of a program.
         args.extend(read_args(from, 0)?.into_iter().skip(1));
     }
     Ok(args)
@@ -672,7 +673,7 @@ mod tests {
         let options =
             parse("--server --sender -re.iLsfxCIvu --backup-dir q --files-from /a --list-only . m/").unwrap();
         assert_eq!((options.files_from, options.paths), (Some(b"/a".to_vec()), vec![b"m/".to_vec()]));
-        // What it makes of --zc=zlibx, without a "z".
+        // The form that rsync sends for --zc=zlibx, without a "z".
         let options = parse("--server --sender -re.iLsfxCIvu --new-compress . m/").unwrap();
         assert!(options.compress && options.compress_choice == Some(Compressor::Zlibx));
     }

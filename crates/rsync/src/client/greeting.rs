@@ -1,4 +1,5 @@
-//! The first lines with a daemon, up to a module (docs/format/rsync.md, "The daemon").
+//! The text lines at the start of a connection to a daemon, until a module is open (docs/format/rsync.md, "The
+//! daemon").
 
 use std::io::{Read, Write};
 
@@ -8,19 +9,19 @@ use crate::error::{ExitCode, Result, RsyncError};
 use crate::session::{PROTOCOL_MAX, PROTOCOL_MIN};
 use crate::wire::ReadWire;
 
-/// Longest line, and most lines before a module is open.
+/// Length of the longest line in bytes, and the most lines before a module is open.
 const LINE_MAX: usize = 4096;
 const LINES_MAX: usize = 4096;
 
-/// Who wants what.
+/// The module to open, and the login for it.
 pub struct Login<'a> {
     /// The module.
     pub module: &'a str,
-    /// The name that a password is of.
+    /// The name of the user to log in as.
     pub user: &'a str,
-    /// Asked for when the daemon wants a password.
+    /// Returns the password. It is called only when the daemon asks for one.
     pub password: &'a dyn Fn() -> std::result::Result<Vec<u8>, String>,
-    /// Is told the message of the day, line by line.
+    /// Called with each line of the message of the day.
     pub motd: &'a dyn Fn(&str),
 }
 
@@ -28,10 +29,11 @@ fn refused(message: impl Into<String>) -> RsyncError {
     RsyncError::refused(ExitCode::StartClient, message)
 }
 
-/// Opens a module. Nothing is read beyond the line that says that it is open. The version that is spoken from there on.
+/// Opens a module and returns the protocol version to use from there on. Nothing is read beyond the line that says that
+/// the module is open.
 ///
 /// # Errors
-/// When the connection fails, what answers is no such daemon, or it refuses.
+/// When the connection fails, when the other side is not an rsync daemon, or when it refuses.
 pub fn greet(stream: &mut (impl Read + Write), login: &Login<'_>) -> Result<u8> {
     let names = AuthDigest::names();
     say(stream, &format!("@RSYNCD: {PROTOCOL_MAX}.0 {names}\n"))?;
@@ -81,13 +83,13 @@ fn line(stream: &mut impl Read) -> Result<String> {
     }
 }
 
-/// The version, and the digests for passwords, of `@RSYNCD: 32.0 sha512 md5`.
+/// The version and the password digests in a line such as `@RSYNCD: 32.0 sha512 md5`.
 fn version(greeting: &str) -> Result<(u8, Vec<&str>)> {
     let parse = || {
         let mut words = greeting.strip_prefix("@RSYNCD: ")?.split_whitespace();
         let (version, before) = words.next().map(|word| word.split_once('.').unwrap_or((word, "0")))?;
         let version: u8 = version.parse().ok()?;
-        // A version that is not final is spoken only by those of the same build.
+        // A version that is not final works only between two programs of the same build.
         Some((if before == "0" { version } else { version.saturating_sub(1) }, words.collect()))
     };
     parse().ok_or_else(|| {
@@ -140,14 +142,14 @@ mod tests {
             greeted(b"@RSYNCD: 31.0 sha512 sha256 sha1 md5 md4\nHello\x1b[1m\n\n@RSYNCD: OK\nrest");
         assert_eq!((version.unwrap(), said.lines().nth(1).unwrap()), (31, "pub"));
         assert_eq!((motd, rest), (vec!["Hello?[1m".to_owned(), String::new()], b"rest".to_vec()));
-        // As its own client answers.
+        // The same answer as stock rsync's client gives.
         let (version, said, ..) = greeted(b"@RSYNCD: 31.0 md5 md4\n@RSYNCD: AUTHREQD abc\n@RSYNCD: OK\n");
         assert_eq!(version.unwrap(), 31);
         assert_eq!(
             said.lines().nth(2).unwrap(),
             format!("joe {}", AuthDigest::of_server(&["md5"], 31).unwrap().answer(b"secret", "abc"))
         );
-        // Older ones name no digests.
+        // Older daemons name no digests.
         let (version, said, ..) = greeted(b"@RSYNCD: 29\n@RSYNCD: AUTHREQD abc\n@RSYNCD: OK\n");
         assert_eq!(version.unwrap(), 29);
         assert_eq!(

@@ -1,9 +1,10 @@
-//! Changes as `rsync --itemize-changes` tells them (rsync(1)): `>f.st......`.
+//! Changes of files as `rsync --itemize-changes` shows them (rsync(1)), for example `>f.st......`.
 
 use crate::receiver::item;
 use crate::source::kind;
 
-/// What changes about a file of this mode. `direction` tells where content goes: `>` here, `<` to the other side.
+/// The text for the changes of a file with this mode. `direction` says where content goes: `>` to this side, `<` to the
+/// other side.
 pub(crate) fn itemize(flags: u16, mode: u32, direction: char) -> String {
     let has = |flag: u16| flags & flag != 0;
     let what = match (has(item::LOCAL_CHANGE), has(item::NAME_FOLLOWS), has(item::TRANSFER)) {

@@ -1,7 +1,8 @@
-//! The client: asks a server elsewhere, which may be stock rsync, for its files, or gives it some (docs/format/rsync.md).
+//! The client: pulls files from a server or pushes files to it. The server may be stock rsync (docs/format/rsync.md).
 //!
-//! Whoever connects opens the way first: a module of a daemon by [`greet`], or a remote shell by [`begin_shell`], both of which read nothing
-//! beyond, so that another process can go on with [`pull`] or [`push`]. The server is as hostile as clients are to a server.
+//! The caller first opens the connection: [`greet`] opens a module of a daemon, and [`begin_shell`] starts with a
+//! remote shell. Neither reads further than it has to, so that another process can continue with [`pull`] or [`push`].
+//! The server is untrusted, just as a client is for a server.
 
 mod greeting;
 mod itemize;

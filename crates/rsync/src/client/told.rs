@@ -1,21 +1,22 @@
-//! What a client shows: messages of both sides, and what changes. All of it may come from the other side, which is hostile.
+//! What a client shows: messages of both sides, and the changes of files. All of this may come from the other side,
+//! which is untrusted.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::wire::Tag;
 
-/// Messages of one connection that are shown; the others are counted.
+/// The most messages of one connection that are shown. Further ones are only counted.
 const SHOWN_MAX: u64 = 2000;
 
-/// Where it is shown.
+/// Shows messages and changes to the user.
 pub trait Observer: Send + Sync {
-    /// A line of a message of either side, without what a terminal would obey.
+    /// Shows one line of a message of either side. Control characters have been replaced.
     fn message(&self, line: &str);
-    /// A file that changes: itemized as `rsync -i` does it, and its name.
+    /// Shows a file that changes: the change as `rsync -i` writes it, and the name of the file.
     fn change(&self, item: &str, name: &str);
 }
 
-/// What is told in one connection.
+/// The messages and changes of one connection.
 pub struct Told {
     observer: Box<dyn Observer>,
     messages: AtomicU64,
@@ -23,22 +24,22 @@ pub struct Told {
 }
 
 impl Told {
-    /// To be shown by `observer`.
+    /// Messages and changes that `observer` shows.
     pub fn new(observer: Box<dyn Observer>) -> Self {
         Self { observer, messages: AtomicU64::new(0), has_failed: AtomicBool::new(false) }
     }
 
-    /// Whether single files failed, here or at the other side.
+    /// Whether the transfer of single files failed, on either side.
     pub fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)
     }
 
-    /// Messages that were not shown.
+    /// The number of messages that were not shown.
     pub fn left_out(&self) -> u64 {
         self.messages.load(Ordering::Relaxed).saturating_sub(SHOWN_MAX)
     }
 
-    /// A message, by its number on the wire.
+    /// Handles a message. `tag` is its number on the wire.
     pub fn message(&self, tag: u32, body: &[u8]) {
         if tag == Tag::Deleted as u32 {
             let (name, end) = body.strip_suffix(&[0]).map_or((body, ""), |name| (name, "/"));
@@ -57,19 +58,19 @@ impl Told {
         }
     }
 
-    /// A file that changes.
+    /// Shows a file that changes.
     pub(crate) fn change(&self, item: &str, name: &[u8], is_dir: bool) {
         let end = if is_dir && name != b"." { "/" } else { "" };
         self.observer.change(item, &(clean(name) + end));
     }
 }
 
-/// Whether messages of this kind are for people: errors, infos, warnings, and what is logged.
+/// Whether a message of this kind is text for users: errors, information, warnings and log lines.
 fn is_text(tag: u32) -> bool {
     (1..=8).contains(&tag)
 }
 
-/// Text without what a terminal would obey.
+/// Text with control characters replaced, so that a terminal does not act on them.
 pub fn clean(text: &[u8]) -> String {
     let shown = |letter: char| if letter.is_control() && letter != '\t' { '?' } else { letter };
     String::from_utf8_lossy(text).chars().map(shown).collect()

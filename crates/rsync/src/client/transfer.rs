@@ -1,4 +1,4 @@
-//! From the server's words on: what both sides can do, then the transfer.
+//! The client's part after the server's arguments were sent: the negotiation, then the transfer.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -19,12 +19,13 @@ use crate::target::Target;
 use crate::token::{TokenReader, TokenWriter};
 use crate::wire::{MuxReader, MuxWriter, QueueWriter, ReadWire, drain};
 
-/// A server that has a timeout hears of this side at least twice in so long.
+/// The longest time without data to a server that has a timeout.
 const SIGNS_OF_LIFE: Duration = Duration::from_secs(30);
-/// Messages that are looked for when a connection has failed.
+/// The most messages that are read in search of a reason after a connection failed.
 const LAST_WORDS_MAX: usize = 1000;
 
-/// Over a remote shell, the server having its words: agrees on a version. Nothing is read beyond it.
+/// Agrees on a protocol version over a remote shell. The server already has its arguments. Nothing is read beyond the
+/// version.
 ///
 /// # Errors
 /// When the connection fails, or there is no rsync at the other end.
@@ -32,14 +33,14 @@ pub fn begin_shell(reader: &mut impl Read, writer: &mut impl Write) -> Result<u8
     exchange_versions(reader, writer)
 }
 
-/// Hears what the server does, and chooses. `options` can from now on what both sides can.
+/// Reads the abilities of the server and negotiates the algorithms. Afterwards `options` holds what both sides support.
 fn begin(
     protocol: u8,
     (reader, writer): (&mut impl Read, &mut impl Write),
     options: &mut Options,
 ) -> Result<Begun> {
     *options = in_version(options, protocol);
-    // Before version 30 nothing was told.
+    // Before version 30 no compatibility flags were sent.
     let flags = if protocol < 30 { 0 } else { reader.read_varint()?.cast_unsigned() };
     let known = ABILITIES.iter().fold(SYMLINK_NAMES | INCREMENTAL, |all, (_, flag)| all | flag);
     if flags & !known != 0 {
@@ -54,15 +55,15 @@ fn begin(
     Ok(Begun::new((protocol, options), flags & INCREMENTAL != 0, seed, chosen))
 }
 
-/// Before version 30 clients sent no messages.
+/// A writer to the server. Before version 30 clients sent no messages.
 fn mux_writer<W: Write>(writer: W, protocol: u8) -> MuxWriter<W> {
     if protocol < 30 { MuxWriter::plain(writer) } else { MuxWriter::new(writer) }
 }
 
-/// Receives what the server has into a dataset. `name` is what that is called.
+/// Receives the files of the server into a target. `name` is the name of the target in messages.
 ///
 /// # Errors
-/// When the connection fails, the server breaks the rules or ends early, or there is no room.
+/// When the connection fails, the server violates the protocol or ends early, or there is no space left.
 pub fn pull(
     protocol: u8,
     (mut reader, mut writer): (impl Read, impl Write + Send),
@@ -95,16 +96,16 @@ pub fn pull(
             receiver.for_client(told.clone()).run()
         });
         drop(writer);
-        // What the server was not told any more, at the very end, changes nothing.
+        // Bytes that could not be sent at the very end do not change the result.
         drop(sending.join());
         result
     })
 }
 
-/// Gives the server what a tree holds.
+/// Sends the files of a tree to the server.
 ///
 /// # Errors
-/// When the connection fails, or the server breaks the rules or ends early.
+/// When the connection fails, or the server violates the protocol or ends early.
 pub fn push(
     protocol: u8,
     (mut reader, mut writer): (impl Read, impl Write),
@@ -136,7 +137,7 @@ pub fn push(
     let ends = (&mut reader, &mut writer);
     let sender =
         Sender::new(ends, view, (&options, &filter), agreed, (Names::default(), tokens), &mut on_file);
-    // The content of what is there, not itself.
+    // The slash at the end sends the content of the directory without the directory itself.
     let result = sender.for_client(told.clone()).run(&[[path, b"/"].concat()]);
     match result {
         Err(RsyncError::Connection(error)) => {
@@ -146,7 +147,7 @@ pub fn push(
     }
 }
 
-/// A server that takes no more may have said why before it went. Its exit code, if it tells that.
+/// Reads what the server sent before it stopped taking data. Returns its exit code, if it sent one.
 fn last_words<R: Read>(reader: &mut MuxReader<R>) -> Option<RsyncError> {
     for _ in 0..LAST_WORDS_MAX {
         if let Err(error) = reader.next_note() {

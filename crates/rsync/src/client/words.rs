@@ -1,4 +1,4 @@
-//! What a client asks for, as the words that a server is started with.
+//! What a client asks for, and the arguments that start the server with it.
 
 use std::io::{self, Write};
 
@@ -8,23 +8,24 @@ use crate::options::{Delete, Options};
 use crate::session::PROTOCOL_MAX;
 use crate::wire::WriteWire;
 
-/// What is transferred of each file, as letters: links, owner, group, devices, times, permissions, all below, hard links, ACLs and attributes.
+/// The options for all attributes, as letters: links, owner, group, devices, times, permissions, recursion, hard links,
+/// ACLs and extended attributes.
 const ALL: &str = "logDtprHAX";
-/// The same before version 30, of which only those of one kind have room in lists.
+/// The same before version 30, where file lists have no place for ACLs and extended attributes.
 const ALL_OLD: &str = "logDtprH";
-/// What this side can do.
+/// The abilities of this side, as letters of `-e`.
 const ABILITIES: &str = "e.iLfxCIvu";
 
-/// Versions that words over a remote shell are tried in, where they are said before it is known which one is spoken: each of these knew some that
-/// older ones end with.
+/// Versions whose form of arguments is tried over a remote shell. There the arguments are sent before the version is
+/// known. Each of these versions has options that older versions reject.
 pub const SHELL_FORMS: [u8; 3] = [PROTOCOL_MAX, 29, 28];
 
-/// Whether words in the form of a version are what a server of another one takes them for.
+/// Whether a server of version `protocol` understands arguments in the form of version `form`.
 pub fn fits(form: u8, protocol: u8) -> bool {
     protocol <= form && (form < 30) == (protocol < 30)
 }
 
-/// Which way content goes.
+/// The direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the server.
@@ -33,27 +34,27 @@ pub enum Direction {
     Push,
 }
 
-/// What is wanted besides that all is to be the same.
+/// The options of a transfer. Without any, the two trees become equal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools)]
 pub struct Wishes {
-    /// What the sender does not have goes.
+    /// Delete what the sender does not have.
     pub delete: bool,
-    /// Nothing is changed, only told.
+    /// Change nothing, only report changes.
     pub dry_run: bool,
-    /// Content is compared, not sizes and times.
+    /// Compare content instead of sizes and times.
     pub checksum: bool,
-    /// What came of a file when the connection breaks is kept, in its place.
+    /// Keep a partly received file in its place when the connection breaks.
     pub partial: bool,
-    /// What is sent is compressed.
+    /// Compress the data on the wire.
     pub compress: bool,
-    /// The server is to tell of what it deletes.
+    /// Ask the server to report what it deletes.
     pub verbose: bool,
-    /// Bytes a second at most; 0 is no limit.
+    /// The most bytes per second. 0 is no limit.
     pub bandwidth: u64,
-    /// Seconds of silence after which either side gives up; 0 is none.
+    /// Seconds without data after which either side gives up. 0 is no limit.
     pub timeout_seconds: u32,
-    /// Rules, as after `--filter`.
+    /// Filter rules, as after `--filter`.
     pub rules: Vec<String>,
 }
 
@@ -64,7 +65,7 @@ impl Wishes {
         all.chars().chain(more.into_iter().filter(|(is_on, _)| *is_on).map(|(_, letter)| letter)).collect()
     }
 
-    /// The words of a server that speaks this version, up to what it is to look at.
+    /// The arguments for a server that speaks this version, without the paths at the end.
     pub fn words(&self, direction: Direction, protocol: u8) -> Vec<String> {
         let is_pull = direction == Direction::Pull;
         let mut words = vec!["--server".to_owned()];
@@ -73,7 +74,7 @@ impl Wishes {
         words.push(format!("-{}{abilities}", self.letters(protocol)));
         words.push("--numeric-ids".to_owned());
         words.extend((self.timeout_seconds > 0).then(|| format!("--timeout={}", self.timeout_seconds)));
-        // Each side limits what it sends.
+        // Each side limits the rate of what it sends.
         let rate = self.bandwidth.div_ceil(1024);
         words.extend((is_pull && rate > 0).then(|| format!("--bwlimit={rate}")));
         if !is_pull {
@@ -86,7 +87,7 @@ impl Wishes {
         words
     }
 
-    /// The same as this side understands it.
+    /// The same wishes as this side's options.
     pub(super) fn options(&self, direction: Direction, protocol: u8) -> Options {
         let words: Vec<Vec<u8>> =
             self.words(direction, protocol).into_iter().map(String::into_bytes).collect();
@@ -98,25 +99,25 @@ impl Wishes {
         options
     }
 
-    /// Whether they can all be rules.
+    /// Checks the filter rules.
     ///
     /// # Errors
-    /// The first that is none.
+    /// The first text that is not a filter rule.
     pub fn check_rules(&self) -> Result<()> {
         self.filter(false).map(drop)
     }
 
-    /// The rules that count at this side.
+    /// The filter that applies on this side.
     pub(super) fn filter(&self, receiving: bool) -> Result<Filter> {
         let mut bytes = Vec::new();
         self.send_rules(&mut bytes, PROTOCOL_MAX)?;
         Filter::receive(&mut bytes.as_slice(), PROTOCOL_MAX, receiving, &[])
     }
 
-    /// Tells a server of this version.
+    /// Sends the filter rules to a server of this version.
     ///
     /// # Errors
-    /// When the connection fails, or the version has no form for a rule.
+    /// When the connection fails, or this version has no form for a rule.
     pub(super) fn send_rules(&self, to: &mut impl Write, protocol: u8) -> Result<()> {
         let is_known = |rule: &str| rule.starts_with("- ") || rule.starts_with("+ ") || rule == "!";
         for rule in &self.rules {
@@ -133,7 +134,7 @@ impl Wishes {
     }
 }
 
-/// Sends words as the protocol has them, each ended by a zero byte.
+/// Sends arguments. Each ends with a zero byte, or before version 30 with a newline.
 ///
 /// # Errors
 /// When the connection fails.

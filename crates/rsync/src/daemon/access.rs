@@ -1,4 +1,4 @@
-//! Which machines may connect (`hosts allow`, `hosts deny`).
+//! The hosts that may connect (`hosts allow`, `hosts deny`).
 
 use std::ffi::{CStr, CString};
 use std::net::{IpAddr, Ipv6Addr};
@@ -10,29 +10,29 @@ use super::lookup::leads_to;
 use super::peer::Peer;
 use crate::filter::matches;
 
-/// One of a list.
+/// An entry of a host list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Pattern {
-    /// Everybody.
+    /// Every client.
     All,
-    /// A network, with as many leading bits, of the 128 of an IPv6 address.
+    /// A network as an IPv6 address, and the number of leading bits of the 128 that count.
     Network(u128, u32),
-    /// A name of the client, or one that leads to its address.
+    /// A name of the client, or a name that resolves to its address.
     Name(String),
-    /// Names of clients, with wildcards.
+    /// Names of clients, as a pattern with wildcards.
     Names(String),
-    /// Names of clients that a netgroup has.
+    /// A netgroup that has names of clients.
     Netgroup(CString),
-    /// A word that is no host's name.
+    /// A word that cannot be the name of a host.
     Nobody,
 }
 
-/// What may be asked for names and addresses.
+/// The lookups that are allowed.
 #[derive(Debug, Clone, Copy)]
 pub struct Lookups {
-    /// Names of clients.
+    /// Look up the name of a client from its address.
     pub reverse: bool,
-    /// Addresses of names in the list.
+    /// Look up the addresses of names in the list.
     pub forward: bool,
 }
 
@@ -40,7 +40,7 @@ pub struct Lookups {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostList(Vec<Pattern>);
 
-/// IPv4 addresses as IPv6 has them.
+/// The bits of an address. An IPv4 address is mapped to IPv6.
 fn bits(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
@@ -56,7 +56,7 @@ fn network(address: IpAddr, len: &str) -> Option<Pattern> {
     let own = if address.is_ipv4() { 32 } else { 128 };
     let len = match len.parse::<u32>() {
         Ok(len) => len,
-        // A mask in the form of an address.
+        // A mask that is written like an address.
         Err(_) => {
             let mask: IpAddr = len.parse().ok()?;
             let mask = bits(mask) << (128 - own);
@@ -70,7 +70,7 @@ fn is_wild(byte: u8) -> bool {
     matches!(byte, b'*' | b'?' | b'[' | b']' | b'!' | b'^')
 }
 
-/// A name in lower case, or one with wildcards.
+/// A pattern for a name, or for a name with wildcards.
 fn of_name(word: &str) -> Option<Pattern> {
     let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
     match (word.bytes().all(is_of_name), word.bytes().all(|byte| is_of_name(byte) || is_wild(byte))) {
@@ -80,8 +80,8 @@ fn of_name(word: &str) -> Option<Pattern> {
     }
 }
 
-/// A name with letters outside ASCII, as the DNS has it (IDNA). Some such letters become ASCII: none becomes a
-/// wildcard or a part of an address.
+/// A name with letters outside ASCII, in the form of the DNS (IDNA). Some such letters become ASCII characters. A name
+/// is rejected if one of them becomes a wildcard or makes it an address.
 fn international(word: &str) -> Option<Pattern> {
     let ascii = idna::domain_to_ascii(word).ok()?;
     let wild = |text: &str| text.bytes().filter(|byte| is_wild(*byte)).count();
@@ -90,10 +90,11 @@ fn international(word: &str) -> Option<Pattern> {
 }
 
 impl HostList {
-    /// From words.
+    /// Parses the words of a list.
     ///
     /// # Errors
-    /// When one is none of `*`, an address, a network (`10.0.0.0/8`, `10.0.0.0/255.0.0.0`) and a name, which may have wildcards.
+    /// When a word is not `*`, an address, a network (`10.0.0.0/8`, `10.0.0.0/255.0.0.0`) or a name, which may have
+    /// wildcards.
     pub fn parse<'w>(words: impl Iterator<Item = &'w str>) -> Result<Self, String> {
         words.map(Self::pattern).collect::<Result<_, _>>().map(Self)
     }
@@ -118,12 +119,12 @@ impl HostList {
         of_name(&word.to_ascii_lowercase()).ok_or_else(wrong)
     }
 
-    /// Whether netgroups have to be looked through to know who is in it.
+    /// Whether the list has netgroups, which must be searched to match a client.
     pub fn has_netgroups(&self) -> bool {
         self.0.iter().any(|it| matches!(it, Pattern::Netgroup(_)))
     }
 
-    /// Whether a client is in it. `if_unknown` is what counts of a name that cannot be looked up.
+    /// Whether a client is in the list. `if_unknown` is the result for a name that cannot be looked up.
     pub fn contains(&self, peer: &Peer, lookups: Lookups, if_unknown: bool) -> bool {
         let address = bits(peer.address());
         let name = || lookups.reverse.then(|| peer.name(true).to_ascii_lowercase());
@@ -143,7 +144,7 @@ impl HostList {
     }
 }
 
-/// Whether this machine's netgroups (nsswitch.conf(5)) have a host in this one.
+/// Whether a host is in a netgroup of this machine (nsswitch.conf(5)).
 #[allow(unsafe_code)]
 fn is_in_netgroup(group: &CStr, host: &str) -> bool {
     unsafe extern "C" {
@@ -154,21 +155,21 @@ fn is_in_netgroup(group: &CStr, host: &str) -> bool {
             domain: *const libc::c_char,
         ) -> libc::c_int;
     }
-    // The C library walks through a netgroup with a state that is the whole process's.
+    // The C library searches a netgroup with a state that belongs to the whole process.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let Ok(host) = CString::new(host) else { return false };
     let _one = ONE_AT_A_TIME.lock();
-    // SAFETY: the texts end with a zero byte and live until it returns; null stands for any user and domain.
+    // SAFETY: the strings end with a zero byte and live until the call returns. Null matches any user and domain.
     unsafe { innetgr(group.as_ptr(), host.as_ptr(), std::ptr::null(), std::ptr::null()) == 1 }
 }
 
-/// Whether a client may use a module: who is in `hosts allow` may, who is in `hosts deny` may not; who is in neither may unless there
-/// is a list of those who may alone.
+/// Whether a client may use a module. A client in `hosts allow` may. A client in `hosts deny` may not. A client in
+/// neither list may, unless `hosts allow` is the only list.
 pub fn is_allowed(peer: &Peer, module: &Module) -> bool {
     let lookups = Lookups { reverse: module.reverse_lookup, forward: module.forward_lookup };
     match (&module.hosts_allow, &module.hosts_deny) {
         (Some(allow), _) if allow.contains(peer, lookups, false) => true,
-        // Whoever is to be kept out does not get in because a server of names is away.
+        // A denied client does not get in because a name server does not answer.
         (_, Some(deny)) => !deny.contains(peer, lookups, true),
         (Some(_), None) => false,
         (None, None) => true,
@@ -201,7 +202,7 @@ mod tests {
         assert!(may("::ffff:10.0.0.1", Some("10.0.0.1"), None) && may("fe80::1", Some("fe80::/10"), None));
         assert!(may("127.0.0.1", None, None) && !may("127.0.0.1", None, Some("127.0.0.1")));
         assert!(!may("10.0.0.1", Some("@no-such-netgroup"), None));
-        // A name that leads nowhere allows nobody, and denies everybody.
+        // A name that does not resolve allows nobody and denies everybody.
         assert!(!may("10.0.0.1", Some("nowhere.invalid"), None));
         assert!(!may("10.0.0.1", None, Some("nowhere.invalid")));
         for bad in ["10.0.0.0/33", "10.0.0.0/255.0.255.0", "a/b", "%x"] {

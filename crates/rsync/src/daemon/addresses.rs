@@ -1,4 +1,4 @@
-//! What each address of a client may have and do at once: connections, and tries to log in.
+//! Limits for each address of clients: connections at a time, and login attempts.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Failed logins of an address that cost no time: anybody may mistype a password.
+/// Failed logins of an address without a delay: anybody may mistype a password.
 const FREE_FAILURES: u32 = 3;
-/// How long the next try waits after that; each failure doubles it.
+/// The delay of the next attempt after that, and the longest delay. Each failure doubles the delay.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(4);
-/// Tries of one address that wait for one another longer than this are refused.
+/// Attempts of one address wait for one another. An attempt that would wait longer than this is refused.
 const QUEUE_MAX: Duration = Duration::from_secs(10);
-/// Failures are forgotten after this.
+/// The time after which failures are forgotten.
 const FORGET: Duration = Duration::from_secs(300);
-/// Addresses with failures that are remembered.
+/// The most addresses whose failures are remembered.
 const REMEMBERED_MAX: usize = 4096;
 
-/// What counts as one address: of IPv6 the network that a client has for itself.
+/// What counts as one address. For IPv6 it is the network of 64 bits that a client has for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Whose(u128);
 
@@ -32,12 +32,13 @@ impl From<IpAddr> for Whose {
     }
 }
 
-/// Connections by address.
+/// The number of connections of each address.
 #[derive(Debug, Clone, Default)]
 pub struct Addresses(Arc<Mutex<HashMap<Whose, usize>>>);
 
 impl Addresses {
-    /// Counts a connection for as long as what is returned lives; `None` if there are `most` already. 0 is no limit.
+    /// Counts a connection for as long as the returned value lives. `None` if the address has `most` connections
+    /// already. 0 is no limit.
     pub fn enter(&self, address: IpAddr, most: usize) -> Option<AddressPlace> {
         let whose = address.into();
         let mut counts = self.0.lock();
@@ -69,7 +70,7 @@ impl Drop for AddressPlace {
     }
 }
 
-/// Failed logins by address.
+/// The failed logins of each address.
 #[derive(Debug, Default)]
 pub struct Logins(Mutex<HashMap<Whose, Failures>>);
 
@@ -77,7 +78,7 @@ pub struct Logins(Mutex<HashMap<Whose, Failures>>);
 struct Failures {
     count: u32,
     last: Instant,
-    /// When the next try is answered at the soonest.
+    /// The earliest time at which the next attempt is answered.
     next: Instant,
 }
 
@@ -91,8 +92,8 @@ impl Failures {
 }
 
 impl Logins {
-    /// How long a try waits until it is looked at, right or wrong: whoever gets no quick answer learns nothing from hanging up. `None`
-    /// if too many wait already.
+    /// The time that an attempt waits before it is checked, whether it is right or wrong. A client that disconnects
+    /// early therefore learns nothing. `None` if too many attempts wait already.
     pub fn wait(&self, address: IpAddr, now: Instant) -> Option<Duration> {
         let mut all = self.0.lock();
         let Some(failures) = all.get_mut(&address.into()) else { return Some(Duration::ZERO) };
@@ -108,7 +109,7 @@ impl Logins {
         })
     }
 
-    /// Notes a failure.
+    /// Records a failure.
     pub fn failed(&self, address: IpAddr, now: Instant) {
         let mut all = self.0.lock();
         if all.len() >= REMEMBERED_MAX {
@@ -145,7 +146,7 @@ mod tests {
         assert!(addresses.enter(other, 2).is_some() && addresses.enter(one, 0).is_some());
         drop(places);
         assert!(addresses.enter(one, 2).is_some() && addresses.0.lock().is_empty());
-        // Whoever has a network of IPv6 has all of its addresses.
+        // A client with an IPv6 network has all addresses in it.
         let _place = addresses.enter(address("2001:db8::1"), 1).unwrap();
         assert!(addresses.enter(address("2001:db8::2:1"), 1).is_none());
         assert!(addresses.enter(address("2001:db8:0:1::1"), 1).is_some());
@@ -156,14 +157,14 @@ mod tests {
         let (logins, who, begin) = (Logins::default(), address("192.0.2.1"), Instant::now());
         let mut now = begin;
         let mut tries = 0;
-        // Each try is made as soon as the one before was answered.
+        // Each attempt follows as soon as the last one was answered.
         while now - begin < Duration::from_secs(60) {
             now += logins.wait(who, now).unwrap() + Duration::from_millis(1);
             logins.failed(who, now);
             tries += 1;
         }
         assert!((10..30).contains(&tries), "{tries}");
-        // So it is when they are made at once.
+        // The limit is the same for attempts at the same time.
         let at_once = (0..100).filter(|_| logins.wait(who, now).is_some()).count();
         assert_eq!(at_once, (QUEUE_MAX.as_secs() / LONGEST_WAIT.as_secs()) as usize);
         assert_eq!(logins.wait(address("192.0.2.2"), now), Some(Duration::ZERO));

@@ -1,4 +1,4 @@
-//! Passwords: the client answers a challenge with a digest over its password and the challenge.
+//! Passwords: the client answers a challenge with a digest of its password and the challenge.
 
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
@@ -14,12 +14,12 @@ use super::trusted;
 use crate::filter::matches;
 use crate::names::Names;
 
-/// Random bytes of a challenge.
+/// Random bytes in a challenge.
 const CHALLENGE_LEN: usize = 48;
-/// Longest file of secrets.
+/// Length of the longest secrets file, in bytes.
 const SECRETS_MAX: u64 = 1 << 20;
 
-/// How an answer is made.
+/// The digest of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum AuthDigest {
@@ -39,12 +39,12 @@ impl AuthDigest {
         (Self::Md4, "md4"),
     ];
 
-    /// All names, the strongest first, as they are told in the greeting.
+    /// All names, strongest first, as the greeting lists them.
     pub fn names() -> String {
         Self::ALL.map(|(_, name)| name).join(" ")
     }
 
-    /// One by its name.
+    /// The digest with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(_, known)| *known == name).map(|(digest, _)| *digest)
     }
@@ -53,13 +53,14 @@ impl AuthDigest {
         Self::ALL.iter().find(|(digest, _)| *digest == self).map_or("", |(_, name)| name)
     }
 
-    /// Whether another one is no stronger than this.
+    /// Whether this digest is at least as strong as another.
     pub fn is_at_least(self, other: Self) -> bool {
         let place = |it: Self| Self::ALL.iter().position(|(digest, _)| *digest == it);
         place(self) <= place(other)
     }
 
-    /// The first of the client's that is known; of one that names none, what all of its version use.
+    /// The first digest of the client's list that is known here. A client that names none uses the default digest of
+    /// its version.
     pub fn choose<'n>(names: impl Iterator<Item = &'n str>, protocol: u32) -> Option<Self> {
         let mut names = names.peekable();
         if names.peek().is_none() {
@@ -68,7 +69,8 @@ impl AuthDigest {
         names.find_map(Self::named)
     }
 
-    /// The first one known here that a server has; of one that names none, as of a client.
+    /// The strongest digest here that a server has too. A server that names none uses the default digest of its
+    /// version.
     pub(crate) fn of_server(names: &[&str], protocol: u8) -> Option<Self> {
         if names.is_empty() {
             return Self::choose(std::iter::empty(), u32::from(protocol));
@@ -76,7 +78,7 @@ impl AuthDigest {
         Self::ALL.iter().find(|(_, name)| names.contains(name)).map(|(digest, _)| *digest)
     }
 
-    /// What shows that the password is known.
+    /// The answer to a challenge. It proves that the client knows the password.
     pub(crate) fn answer(self, password: &[u8], challenge: &str) -> String {
         fn digest<D: Digest>(password: &[u8], challenge: &str) -> Vec<u8> {
             D::new().chain_update(password).chain_update(challenge).finalize().to_vec()
@@ -92,7 +94,7 @@ impl AuthDigest {
     }
 }
 
-/// Base 64 without what fills it up.
+/// Base64 without padding.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
@@ -106,20 +108,21 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// A challenge that nobody has seen.
+/// A new random challenge.
 ///
 /// # Errors
-/// When the machine has no randomness.
+/// When the machine has no random numbers.
 pub fn challenge() -> io::Result<String> {
     let mut bytes = [0; CHALLENGE_LEN];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(base64(&bytes))
 }
 
-/// Looks at an answer, "name digest"; if it is right, the name, and what who has it may do if that is not the module's choice.
+/// Checks an answer of the form "name digest". Returns the name of the user, and the access of the user if a rule sets
+/// it instead of the module.
 ///
 /// # Errors
-/// What is to be logged, and not told to the client.
+/// A reason for the log. The client is not told.
 pub fn check(
     module: &Module,
     digest: AuthDigest,
@@ -152,7 +155,8 @@ pub fn check(
     Err(if is_known { "password mismatch" } else { "no secret" }.to_owned())
 }
 
-/// Whether a rule is about who has this name: by the name, or by a group that this machine's user of the name is in, which then has a secret too.
+/// Whether a rule applies to a user of this name. It applies by name, or by a group that this machine's user of that
+/// name is in. In the second case the group is returned, and its secret is valid too.
 fn allows(rule: &AuthUser, name: &str, names: &Names) -> Option<Option<Vec<u8>>> {
     match rule.name.strip_prefix('@') {
         Some(pattern) => {
@@ -163,7 +167,7 @@ fn allows(rule: &AuthUser, name: &str, names: &Names) -> Option<Option<Vec<u8>>>
     }
 }
 
-/// Takes as long whatever the difference.
+/// Compares in a time that does not depend on where the values differ.
 fn is_equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |different, (a, b)| different | (a ^ b)) == 0
 }
@@ -191,7 +195,7 @@ mod tests {
 
     #[test]
     fn answers_are_those_of_rsync() {
-        // As stock rsync 3.5 answered for the password "pw".
+        // The answer of stock rsync 3.5 for the password "pw".
         let challenge =
             "eD+3fAwGbph+Ct+sGml1/+MdWjTiyfIAlyZ/F00c45O8Pxc2qI3uTAt2WYlFkKREqLVU+hr0WDRGfVPxzBgrxA";
         assert_eq!(

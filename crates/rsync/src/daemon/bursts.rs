@@ -1,25 +1,25 @@
-//! Lines of the log that strangers can cause by the thousand: the first one is said, then how many more there were.
+//! Limits log lines that strangers can cause in great number. The first one is logged, then the number of further ones.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// There is no more than one line of a kind in this time.
+/// The shortest time between two lines of the same kind.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// What a line is about.
+/// The event that a line reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// There are as many connections as there may be.
+    /// The daemon has its maximum of connections.
     Full,
-    /// An address has as many connections as it may have.
+    /// An address has its maximum of connections.
     AddressFull,
-    /// A client said nothing.
+    /// A client sent nothing.
     Silent,
 }
 
-/// What was said lately.
+/// The lines that were logged recently.
 #[derive(Debug, Default)]
 pub struct Bursts(Mutex<HashMap<Kind, Burst>>);
 
@@ -30,7 +30,7 @@ struct Burst {
 }
 
 impl Bursts {
-    /// The line to be said of an event, if there is one now.
+    /// The line to log for an event, if one is due now.
     pub fn line(&self, kind: Kind, text: impl FnOnce() -> String, now: Instant) -> Option<String> {
         let mut all = self.0.lock();
         match all.get_mut(&kind) {

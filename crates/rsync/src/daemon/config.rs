@@ -1,4 +1,4 @@
-//! `rsyncd.conf`: what is served, to whom (rsyncd.conf(5)).
+//! The configuration `rsyncd.conf`: what is served, and to whom (rsyncd.conf(5)).
 
 mod read;
 mod set;
@@ -22,19 +22,19 @@ use super::trusted;
 use crate::chmod::Chmod;
 use crate::filter::Filter;
 
-/// Time of silence that ends a connection, if nobody says otherwise: one that is dead is not to keep its place for ever.
+/// Default timeout of an idle connection. It frees the place of a dead connection.
 const TIMEOUT_SECONDS: u32 = 3600;
 
-/// What is wrong with a configuration.
+/// An error in a configuration.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// A file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// A line is wrong.
@@ -42,52 +42,52 @@ pub enum ConfigError {
     Line {
         /// The file.
         path: PathBuf,
-        /// Counted from one.
+        /// The number of the line, starting at one.
         line: usize,
         /// What is wrong.
         what: String,
     },
 }
 
-/// Connections of one address at a time, if nobody says otherwise.
+/// Default maximum of connections of one address at a time.
 const PER_ADDRESS: usize = 64;
 
 /// A whole configuration.
 #[derive(Debug)]
 pub struct Config {
-    /// Told to everybody who connects.
+    /// The message of the day, which every client gets.
     pub motd_file: Option<PathBuf>,
-    /// Where to listen, if the command line does not say.
+    /// The address to listen on, if the command line has none.
     pub address: Option<String>,
-    /// Likewise.
+    /// The port to listen on, if the command line has none.
     pub port: Option<u16>,
-    /// The process number is written there.
+    /// The file that the process ID is written to.
     pub pid_file: Option<PathBuf>,
-    /// What the server has to say goes there, if not to standard error.
+    /// The log file of the server. Without one, it logs to standard error.
     pub log_file: Option<PathBuf>,
-    /// Connections of one address at a time; 0 is no limit.
+    /// The most connections of one address at a time. 0 is no limit.
     pub max_connections_per_address: usize,
-    /// Connections that may wait until they are taken.
+    /// The most connections that may wait to be accepted.
     pub listen_backlog: Option<u16>,
-    /// Every connection begins with the address of a client that somebody stands before.
+    /// Every connection begins with a header in which a proxy gives the address of its client.
     pub proxy_protocol: bool,
-    /// Who may say so; everybody, if nobody is named.
+    /// The proxies that are trusted with such a header. Without a list, none are.
     pub proxy_protocol_hosts: Option<HostList>,
-    /// What is set on the sockets of clients.
+    /// Options for the sockets of clients.
     pub socket_options: Vec<SocketOption>,
-    /// Where lines without a log file go if that is syslog: the facility's name, and what lines begin with.
+    /// The facility of syslog for lines without a log file, if they go to syslog.
     pub syslog_facility: Option<String>,
-    /// See `syslog_facility`.
+    /// The text that lines in syslog begin with. See `syslog_facility`.
     pub syslog_tag: Option<String>,
-    /// What the server takes away from itself before it serves anybody.
+    /// The rights that the server gives up before it serves anybody.
     pub confinement: Confinement,
-    /// What is to be logged: parameters that are not known.
+    /// Warnings to log: parameters that are not known.
     pub warnings: Vec<String>,
-    /// In the order of the file.
+    /// The modules, in the order of the file.
     pub modules: Vec<Module>,
-    /// The files and directories that it was read from, as they were then: the first one names the others.
+    /// The files and directories that were read, with their identity at that time. The first file includes the others.
     pub(super) files: Vec<Seen>,
-    /// What it was read with.
+    /// The lines of parameters that override those of the files.
     pub(super) overrides: String,
 }
 
@@ -120,34 +120,35 @@ impl Default for Config {
 pub(super) struct Seen {
     pub(super) path: PathBuf,
     identity: Option<Identity>,
-    /// Open: what leads to it so stays in the kernel's memory, and to look whether it is still there reads nothing from a disk.
+    /// The open file. It keeps its path in the kernel's cache, so that checking whether it is still there reads nothing
+    /// from a disk.
     _file: Option<File>,
 }
 
 impl Seen {
     fn at(path: &Path) -> Self {
-        // A pipe would wait for whoever writes to it.
+        // Opening a pipe would wait for its writer.
         let stays = path.is_file() || path.is_dir();
         let file = stays.then(|| File::open(path).ok()).flatten();
         Self { path: path.to_owned(), identity: Identity::at(path), _file: file }
     }
 
-    /// Whether another one is there now.
+    /// Whether the path now has a different file.
     pub(super) fn has_changed(&self) -> bool {
         Identity::at(&self.path) != self.identity
     }
 }
 
-/// Somebody who may log in, and as what.
+/// A user that may log in, and its access.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthUser {
-    /// May have wildcards. After an `@` a group of this machine, which users of it are in.
+    /// The name, which may have wildcards. After an `@` it is a group of this machine, and stands for the users in it.
     pub name: String,
-    /// Without it, what the module says.
+    /// The access of the user. Without one, that of the module.
     pub access: Option<Access>,
 }
 
-/// What somebody may do.
+/// What a user may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Access {
@@ -156,12 +157,12 @@ pub enum Access {
     ReadWrite,
 }
 
-/// Who the server is while it reads a module.
+/// The user or group that the server uses while it reads a module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Id {
-    /// As the manual says: nobody, if the server is root.
+    /// The default of the manual: "nobody", if the server is root.
     Default,
-    /// By name or number.
+    /// A name or number.
     Named(String),
 }
 
@@ -170,73 +171,73 @@ pub enum Id {
 #[allow(missing_docs, clippy::struct_excessive_bools)]
 pub struct Module {
     pub name: String,
-    /// A directory ("/srv/a") or a dataset or snapshot ("tank/a", "tank/a@monday", "tank/a@" for the newest one).
+    /// A directory ("/srv/a"), a dataset or snapshot ("tank/a", "tank/a@monday"), or the newest snapshot ("tank/a@").
     pub path: String,
-    /// Files are listed by this index of the directory, which nothing else is then read for.
+    /// The index that lists the files of the directory. Nothing else is read to list them.
     pub index: Option<PathBuf>,
-    /// Where the files of an index are, if not at the path.
+    /// The directory with the files of an index, if it is not the path.
     pub real_path: Option<PathBuf>,
-    /// The path is of a tree of attributes, as rsync-huai has it; the files are there.
+    /// The directory with the files, if the path has a tree of attributes (rsync-huai's format).
     pub real_file_prefix: Option<PathBuf>,
     pub comment: String,
     pub list: bool,
-    /// 0 is no limit.
+    /// The most connections at a time. 0 is no limit.
     pub max_connections: usize,
-    /// Clients are counted there, those of other servers too.
+    /// The file in which all servers together count clients.
     pub lock_file: Option<PathBuf>,
-    /// A negative limit: nobody may connect.
+    /// The limit of connections is negative: nobody may connect.
     pub is_disabled: bool,
     pub hosts_allow: Option<HostList>,
     pub hosts_deny: Option<HostList>,
-    /// Clients have names, which are asked for when they are needed.
+    /// Names of clients are looked up when they are needed.
     pub reverse_lookup: bool,
-    /// Names in the lists of hosts have addresses.
+    /// Addresses of names in the host lists are looked up.
     pub forward_lookup: bool,
     pub read_only: bool,
     pub write_only: bool,
-    /// Snapshots of pushes that stay, besides what the dataset's property says.
+    /// How many snapshots of pushes are kept, if it is not the dataset's property that decides.
     pub keep_snapshots: Option<usize>,
     pub incoming_chmod: Chmod,
     pub outgoing_chmod: Chmod,
-    /// Commands: before the request is read, before the transfer, and after it.
+    /// Commands that run before the request is read, before the transfer, and after the transfer.
     pub early_exec: Option<String>,
     pub pre_exec: Option<String>,
     pub post_exec: Option<String>,
     pub auth_users: Vec<AuthUser>,
-    /// The weakest one that a client may answer with.
+    /// The weakest digest that a client may answer with.
     pub auth_digest: Option<AuthDigest>,
-    /// What it is called instead, if that is none: nobody may log in.
+    /// The name in `auth digest`, if it is not the name of a digest. Nobody can log in then.
     pub unknown_digest: Option<String>,
     pub secrets_file: Option<PathBuf>,
     pub strict_modes: bool,
     pub uid: Id,
     pub gid: Id,
     pub numeric_ids: bool,
-    /// What only root can give a file is kept in extended attributes. Datasets keep it anyway: of them it changes
-    /// nothing.
+    /// Attributes that only root can set are kept in extended attributes. This has no effect on datasets, which store
+    /// them in any case.
     pub fake_super: bool,
-    /// Where files that come are written before they get their places.
+    /// The directory in which received files are written before they are renamed.
     pub temp_dir: Option<String>,
-    /// Without it, modules are munged that a client could leave by a link.
+    /// Whether links are munged. Without a value, they are munged in modules that a client could leave through a link.
     pub munge_symlinks: Option<bool>,
     pub use_chroot: Option<bool>,
     /// Links that lead out of the module are followed.
     pub insecure_links: bool,
-    /// A command that is asked for names of owners.
+    /// A command that converts names of users and groups.
     pub name_converter: Option<String>,
     pub ignore_errors: bool,
-    /// What the user whom a module is read as may not read is not there.
+    /// Files that the module's user cannot read are hidden.
     pub ignore_nonreadable: bool,
     pub timeout_seconds: u32,
     pub refuse_options: Vec<String>,
     pub hidden: Filter,
     pub transfer_logging: bool,
     pub log_format: LogFormat,
-    /// Where what is said of transfers goes, if not to standard error.
+    /// The log file of the transfers. Without one, they are logged to standard error.
     pub log_file: Option<PathBuf>,
-    /// Compress as little as the method allows.
+    /// Use the lowest level of compression that the method has.
     pub dont_compress: bool,
-    /// What was said of it, if that names variables of connections.
+    /// The parameters of the module, if a value of them uses variables of connections.
     said: Option<Arc<[Assignment]>>,
 }
 
@@ -292,10 +293,11 @@ impl Module {
         }
     }
 
-    /// The module as it is for a connection, if that makes a difference; `look` tells the connection's variables by their names.
+    /// The module with the variables of a connection. `None` if it uses no such variables. `look` returns the value of
+    /// a variable by its name.
     ///
     /// # Errors
-    /// When a variable's value cannot be where the file has it, or what is wrong with the module then.
+    /// When the value of a variable is not allowed where it is used, or the resulting module is invalid.
     pub(crate) fn for_connection(
         &self,
         look: &dyn Fn(&str) -> Option<String>,
@@ -303,71 +305,71 @@ impl Module {
         self.said.is_some().then(|| set::for_connection(self, look))
     }
 
-    /// Whether a connection's variables decide where it is.
+    /// Whether the path uses variables of connections.
     pub fn has_variable_path(&self) -> bool {
         variables::is_of_connection(&self.path)
     }
 
-    /// Whether they decide where its index is.
+    /// Whether the path of the index uses variables of connections.
     pub(super) fn has_variable_index(&self) -> bool {
         is_variable(self.index.as_deref())
     }
 
-    /// Whether they decide where what is said of it goes.
+    /// Whether the path of the log file uses variables of connections.
     pub fn has_variable_log_file(&self) -> bool {
         is_variable(self.log_file.as_deref())
     }
 
-    /// Where the files of a tree of attributes are: below the root that a path with `/./` tells, or else that of this machine.
+    /// The directory with the files of a tree of attributes. It is below the root that a path with `/./` names, or
+    /// below the root directory of this machine.
     pub fn real_files(&self) -> Option<PathBuf> {
         let prefix = self.real_file_prefix.as_ref()?;
         let root = self.path.split_once("/./").map_or("/", |(root, _)| root);
         Some(Path::new(root).join(prefix.strip_prefix("/").unwrap_or(prefix)))
     }
 
-    /// Whether it is a directory of this machine.
+    /// Whether the module is a directory of this machine, not a dataset.
     pub fn is_directory(&self) -> bool {
         self.path.starts_with('/')
     }
 
-    /// Whether links are kept so that they lead nowhere: unless the module says otherwise, in directories that rsync would not
-    /// make the root directory of the server while it serves them.
+    /// Whether symbolic links are munged, so that they lead nowhere. The default is yes for directories that rsync
+    /// would serve without chroot(2) to them.
     pub fn is_munged(&self) -> bool {
         self.munge_symlinks.unwrap_or_else(|| self.has_outside())
     }
 
-    /// Whether it is a directory that rsync would not make the root directory of the server: links in it could lead
-    /// out of it.
+    /// Whether the module is a directory that rsync would serve without chroot(2) to it. Links in it could lead out of
+    /// it.
     fn has_outside(&self) -> bool {
         let is_root = || rustix::process::geteuid().is_root();
-        // Rsync's root directory is above the module, where "/./" stands.
+        // With "/./" in the path, rsync's root directory is above the module.
         let is_below = || self.path.contains("/./") && !self.path.ends_with("/./");
         let is_inside = || self.path != "/" && (is_below() || !self.use_chroot.unwrap_or_else(is_root));
         self.is_directory() && is_inside()
     }
 
-    /// Whether targets of links that come are changed so that they stay in the module.
+    /// Whether targets of received links are changed so that they stay in the module.
     pub fn is_sanitized(&self) -> bool {
         self.has_outside() && !self.is_munged()
     }
 
-    /// Whether links lead where they lead, also out of the module.
+    /// Whether links are followed even out of the module.
     pub fn follows_anywhere(&self) -> bool {
         self.insecure_links && self.has_outside()
     }
 
-    /// Whether a client that wants directories instead of links to them does not get a link that leads out of the
-    /// module.
+    /// Whether `--copy-dirlinks` leaves out links that lead out of the module, and reports an error.
     pub fn keeps_outward_links(&self) -> bool {
         self.has_outside() && !self.insecure_links
     }
 
-    /// Whether it is a snapshot, or the newest one: those are never written to.
+    /// Whether the path is a snapshot, or the newest snapshot. Snapshots are never written to.
     pub fn is_snapshot(&self) -> bool {
         !self.is_directory() && self.path.contains('@')
     }
 
-    /// Whether what is said of it fits together.
+    /// Checks that the parameters fit together.
     fn check(&self) -> Value<()> {
         if self.path.is_empty() {
             return Err(format!("module '{}' has no path", self.name));
@@ -423,7 +425,7 @@ impl Module {
         Ok(())
     }
 
-    /// Whether anybody may write to it, as far as it says itself.
+    /// Whether any user may write to the module, according to its parameters.
     fn is_written(&self) -> bool {
         !self.read_only || self.auth_users.iter().any(|user| user.access == Some(Access::ReadWrite))
     }
@@ -438,18 +440,19 @@ fn contents(path: &Path) -> Result<Vec<u8>, ConfigError> {
 }
 
 impl Config {
-    /// Reads a file.
+    /// Reads a configuration from a file.
     ///
     /// # Errors
-    /// When it cannot be read, or a line is wrong.
+    /// When a file cannot be read, or a line is wrong.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         Self::load_with(path, "")
     }
 
-    /// The same, with lines of global parameters that count more than those of the file.
+    /// Reads a configuration from a file. The global parameters in the lines of `parameters` override those of the
+    /// file.
     ///
     /// # Errors
-    /// The same, or when one of these lines is wrong.
+    /// As [`load`](Self::load), or when one of these lines is wrong.
     pub fn load_with(path: &Path, parameters: &str) -> Result<Self, ConfigError> {
         let wrong = |what| ConfigError::Line { path: "--dparam".into(), line: 1, what };
         let mut reader = Reader::new(parameters).map_err(wrong)?;
@@ -459,7 +462,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads the text of a file, which `path` names in errors.
+    /// Parses a configuration. `path` is the name of the file in errors.
     ///
     /// # Errors
     /// When a line is wrong, or names a file that cannot be read.
@@ -470,7 +473,7 @@ impl Config {
         reader.end(path)
     }
 
-    /// Whether the modules fit the rest.
+    /// Checks that the modules fit the global parameters.
     fn check(&self) -> Value<()> {
         let denies_groups =
             |module: &&Module| module.hosts_deny.as_ref().is_some_and(HostList::has_netgroups);
@@ -493,18 +496,18 @@ impl Config {
         }
     }
 
-    /// A module by name.
+    /// The module with this name.
     pub fn module(&self, name: &[u8]) -> Option<&Module> {
         self.modules.iter().find(|module| module.name.as_bytes() == name)
     }
 }
 
-/// Whether a connection's variables decide where a file is.
+/// Whether a path uses variables of connections.
 fn is_variable(file: Option<&Path>) -> bool {
     file.and_then(Path::to_str).is_some_and(variables::is_of_connection)
 }
 
-/// The name in a header; spaces in it count once.
+/// The name in a section header. Several spaces count as one.
 fn module_name(name: &str) -> Option<String> {
     let name = name.split_whitespace().collect::<Vec<_>>().join(" ");
     (!name.is_empty() && !name.contains(['/', ']', '[', '\n'])).then_some(name)
@@ -530,7 +533,7 @@ mod tests {
         assert_eq!((a.path.as_str(), a.comment.as_str(), a.max_connections), ("/srv/a", "the a", 4));
         assert!(a.is_directory() && !b.is_directory() && !b.list && b.hosts_allow.is_some());
         let hides = |module: &Module, path: &[u8]| module.hidden.hides(path, false);
-        // Of the same sort, the last line is the one that counts.
+        // Of several lines with the same parameter, the last one counts.
         assert!(hides(a, b"d/c.tmp") && !hides(a, b"x") && hides(b, b"x") && !hides(b, b"c.tmp"));
     }
 
@@ -583,7 +586,7 @@ mod tests {
         let text = text.replacen("log format = %RSYNC_USER_NAME%\n", "", 1);
         let config = parse(&text).unwrap();
         let plain = &config.modules[0];
-        // What it began as counts too.
+        // The defaults that the module began with count too.
         assert!(plain.for_connection(&|_| Some("joe".to_owned())).is_some());
         let home = &config.modules[1];
         assert!(home.has_variable_path() && !plain.has_variable_path());
@@ -603,10 +606,10 @@ mod tests {
             assert!(of(bad).unwrap_err().contains("which is no name"), "{bad}");
         }
         assert!(of("joe;id").unwrap_err().contains("refusing to run shell hook"));
-        // Before anybody has logged in, it stays as it is.
+        // Before the login, the variable stays in place.
         let nobody = home.for_connection(&|_| None).unwrap().unwrap();
         assert_eq!(nobody.path, "tank/home/%RSYNC_USER_NAME%");
-        // What is not allowed of any module is not of one made so.
+        // A rule for all modules holds for a module with variables too.
         let text = "[m]\npath = tank/%RSYNC_USER_NAME%\nkeep snapshots = 3\nread only = no\n";
         assert!(parse(text).is_ok() && parse("[m]\npath = %RSYNC_USER_NAME%\n").is_err());
     }
@@ -716,7 +719,7 @@ mod tests {
         let (uid, gid) = (Some("joe".to_owned()), Some("7".to_owned()));
         assert_eq!(all, Confinement { uid, gid, chroot: Some("/srv".into()) });
         assert!(confined("daemon uid =\n[a]\npath = tank/a\n").unwrap().is_none());
-        // Who is denied as one of a netgroup would not be where these are not found.
+        // Inside the root directory netgroups are not found, so a client denied by one would not be recognized.
         let denying = |hosts: &str| format!("daemon chroot = /srv\n[a]\npath = /a\nhosts deny = {hosts}\n");
         for hosts in ["@evil", "10.0.0.1 @evil"] {
             assert!(confined(&denying(hosts)).unwrap_err().to_string().contains("netgroups"));

@@ -1,6 +1,6 @@
-//! A server that takes rights away from itself: `daemon chroot`, `daemon uid`, `daemon gid`.
+//! Confines the server process: `daemon chroot`, `daemon uid`, `daemon gid`.
 //!
-//! The whole process is confined, once, before it serves anybody. Files that were opened before stay open: sockets,
+//! The whole process is confined once, before it serves anybody. Files that were opened before stay open: sockets and
 //! log files. Everything else is opened in the new root directory, by the new user.
 
 use std::io;
@@ -8,14 +8,14 @@ use std::path::PathBuf;
 
 use crate::names::Names;
 
-/// What a server takes away from itself.
+/// The rights that a server gives up.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Confinement {
-    /// Its new root directory.
+    /// The new root directory.
     pub chroot: Option<PathBuf>,
-    /// Who it becomes, by name or number.
+    /// The new user, by name or number.
     pub uid: Option<String>,
-    /// The only group that it is in then, by name or number; without it the user's own group.
+    /// The only group of the process then, by name or number. Without it, the user's own group.
     pub gid: Option<String>,
 }
 
@@ -23,7 +23,7 @@ pub struct Confinement {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfineError {
-    /// The server may not do that.
+    /// The server is not root.
     #[error("'daemon chroot', 'daemon uid' and 'daemon gid' need a server that root starts")]
     NotRoot,
     /// There is no such user.
@@ -35,31 +35,31 @@ pub enum ConfineError {
     /// The user has no group of its own.
     #[error("daemon uid: user '{0}' has no group: set 'daemon gid' too")]
     NoGroup(String),
-    /// The system refuses.
+    /// The system refused.
     #[error("{what} failed")]
     System {
-        /// What was tried.
+        /// The step that failed.
         what: &'static str,
-        /// Why it failed.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
 impl Confinement {
-    /// Whether nothing is taken away.
+    /// Whether there is nothing to confine.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether files of this machine are out of reach then.
+    /// Whether the process gets a new root directory, so that other files of this machine are out of reach.
     pub fn has_root(&self) -> bool {
         self.chroot.is_some()
     }
 
-    /// Confines this process, for good. `names` are those outside the new root directory.
+    /// Confines this process for good. `names` are those outside the new root directory.
     ///
     /// # Errors
-    /// When it cannot be done. The process may be half confined then, and must end.
+    /// When it fails. The process may be partly confined then and must exit.
     pub fn enter(&self, names: &Names) -> Result<(), ConfineError> {
         if self.is_none() {
             return Ok(());
@@ -95,7 +95,7 @@ impl Confinement {
                 Some(own.ok_or_else(|| ConfineError::NoGroup(self.uid.clone().unwrap_or_default()))?)
             }
         };
-        // All ones would mean "leave it as it is".
+        // This number would mean "leave it unchanged".
         if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
             return Err(ConfineError::User(u32::MAX.to_string()));
         }
@@ -103,20 +103,21 @@ impl Confinement {
     }
 }
 
-/// Puts all threads of this process in one group. The kernel knows users and groups of threads only: the C library tells all
-/// of them, the allocator's own too.
+/// Puts all threads of this process into one group only. The kernel sets users and groups for single threads. The C
+/// library sets them for all threads, including those of the allocator.
 #[allow(unsafe_code)]
 fn become_group(gid: u32) -> io::Result<()> {
-    // SAFETY: the pointer is to one group, which is what the length says.
+    // SAFETY: the pointer is to one group, and the length is one.
     ended(unsafe { libc::setgroups(1, &raw const gid) })?;
-    // SAFETY: numbers only.
+    // SAFETY: the arguments are numbers only.
     ended(unsafe { libc::setresgid(gid, gid, gid) })
 }
 
-/// Makes all threads of this process another user, likewise. Root that becomes somebody else has no capabilities any more.
+/// Changes the user of all threads of this process in the same way. When root becomes another user, it loses its
+/// capabilities.
 #[allow(unsafe_code)]
 fn become_user(uid: u32) -> io::Result<()> {
-    // SAFETY: numbers only.
+    // SAFETY: the arguments are numbers only.
     ended(unsafe { libc::setresuid(uid, uid, uid) })
 }
 

@@ -1,4 +1,4 @@
-//! One connection, from its greeting to the choice of a module and the arguments (docs/format/rsync.md, "The daemon").
+//! One connection, from its greeting to the choice of a module (docs/format/rsync.md, "The daemon").
 
 use std::borrow::Cow;
 use std::io::{self, Read, Write};
@@ -18,26 +18,27 @@ use crate::error::Result;
 use crate::session::{PROTOCOL_MAX, PROTOCOL_MIN};
 use crate::wire::ReadWire;
 
-/// Bytes of a message of the day.
+/// The most bytes of a message of the day.
 const MOTD_MAX: u64 = 64 << 10;
-/// What comes before the name of a module, and its length, if there is something for the module's first command.
+/// The start of the line before the module name that announces input for the module's first command, and the longest
+/// input in bytes.
 const EARLY_INPUT: &str = "#early_input=";
 const EARLY_INPUT_MAX: usize = 5 << 10;
 
-/// What the client said first.
+/// The client's greeting.
 struct Greeting {
     protocol: u8,
     digest: Option<AuthDigest>,
 }
 
 impl Greeting {
-    /// From `@RSYNCD: 31.0 sha512 …`.
+    /// Parses a line such as `@RSYNCD: 31.0 sha512 …`.
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.strip_prefix("@RSYNCD: ")?.split(' ').filter(|word| !word.is_empty());
         let version = words.next()?;
         let (major, minor) = version.split_once('.').unwrap_or((version, "0"));
         let major: u32 = major.parse().ok()?;
-        // Version 31 of a test build is 30 to everybody else.
+        // To other builds, version 31 of a test build is version 30.
         let major =
             if minor == "0" || major > u32::from(PROTOCOL_MAX) { major } else { major.saturating_sub(1) };
         Some(Self {
@@ -56,14 +57,16 @@ impl Daemon {
     /// Serves one client.
     ///
     /// # Errors
-    /// When the connection fails or the client breaks the rules; what can be told it was told.
+    /// When the connection fails or the client violates the protocol. The client was told the reason where that was
+    /// possible.
     pub fn serve_link(&self, mut link: Link, address: IpAddr) -> Result<()> {
         let config = self.renewed();
         (link.set_timeout)(Some(self.patience))?;
         link.patience.begin(self.greeting_patience(), None);
         let peer =
             Peer::new(if config.proxy_protocol { behind(&config, &mut link, address)? } else { address });
-        // Of those that a proxy stands before, each has an address of its own. Others were counted when they came.
+        // Behind a proxy, the client's address is known only now and is counted here. Other connections were counted
+        // when they were accepted.
         let most = config.max_connections_per_address;
         let place = config.proxy_protocol.then(|| self.addresses.enter(peer.address(), most));
         if matches!(place, Some(None)) {
@@ -102,7 +105,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Up to a module that the client may read; `None` when there is nothing more to be done.
+    /// Greets the client until it has chosen a module that it may use. `None` when there is nothing more to do.
     fn greet<'c>(&self, config: &'c Config, link: &mut Link, peer: &Peer) -> Result<Option<Chosen<'c>>> {
         if !link.is_greeted {
             link.say(greeting().trim_end())?;
@@ -148,7 +151,7 @@ impl Daemon {
         if !is_allowed(peer, &chosen) {
             let who = peer.both();
             self.say(format!("rsync denied on module {name} from {who}"));
-            // Of what is not listed, nobody is told that it is there.
+            // The answer does not reveal a module that is not listed.
             let message = match module.list {
                 true => format!("@ERROR: access denied to {name} from {who}"),
                 false => format!("@ERROR: Unknown module '{name}'"),
@@ -172,7 +175,7 @@ impl Daemon {
         Ok(Some(Chosen { module: chosen, user, access, protocol: greeting.protocol, early_input }))
     }
 
-    /// A module with the variables of a connection in it: that of the user once there is one.
+    /// The module with the variables of the connection. The user's name is a variable only after the login.
     fn module_for<'c>(
         &self,
         link: &mut Link,
@@ -199,7 +202,7 @@ impl Daemon {
         }
     }
 
-    /// Has the client show that it knows a password; `None` if it was told that it does not.
+    /// Lets the client prove that it knows a password. `None` if the login failed and the client was told so.
     fn log_in(
         &self,
         link: &mut Link,
@@ -218,14 +221,14 @@ impl Daemon {
         });
         let has_least = module.auth_digest.is_some() || module.unknown_digest.is_some();
         if let (Err(reason), true) = (&digest, has_least) {
-            // Nobody is to see an answer that is easy to guess a password from.
+            // With a weak digest, an observer of the answer could guess the password. So no challenge is sent.
             self.say(format!("auth failed on module {name} from {}: {reason}", peer.both()));
             link.say(&format!("@ERROR: auth failed on module {name}"))?;
             return Ok(None);
         }
         let challenge = auth::challenge()?;
         link.say(&format!("@RSYNCD: AUTHREQD {challenge}"))?;
-        // Somebody may have to type a password.
+        // The user may have to type a password.
         link.patience.begin(self.patience, None);
         let answer = link.line()?;
         let address = peer.address();
@@ -250,7 +253,7 @@ impl Daemon {
     fn list(&self, config: &Config, link: &mut Link, peer: &Peer) -> Result<()> {
         self.say(format!("module-list request from {}", peer.both()));
         for module in config.modules.iter().filter(|module| module.list) {
-            // Whoever started this by a remote shell has no address.
+            // A client that started the server through a remote shell has no address.
             if peer.address().is_unspecified() || is_allowed(peer, module) {
                 link.say(&format!("{:<15}\t{}", module.name, module.comment))?;
             }
@@ -263,10 +266,10 @@ fn max_connections(most: usize) -> String {
     format!("@ERROR: max connections ({most}) reached -- try again later")
 }
 
-/// Who is behind a proxy.
+/// The address of the client behind a proxy.
 ///
 /// # Errors
-/// When who connects may not say so, or says it wrong.
+/// When this proxy is not trusted, or its header is wrong.
 fn behind(config: &Config, link: &mut Link, address: IpAddr) -> Result<IpAddr> {
     let lookups = Lookups { reverse: false, forward: true };
     let is_trusted = |hosts: &HostList| hosts.contains(&Peer::new(address), lookups, false);
@@ -280,12 +283,12 @@ fn behind(config: &Config, link: &mut Link, address: IpAddr) -> Result<IpAddr> {
 /// A module that the client may use.
 pub(super) struct Chosen<'c> {
     pub(super) module: Cow<'c, Module>,
-    /// Who logged in.
+    /// The name of the user that logged in.
     pub(super) user: String,
-    /// What who logged in may do, if that is not the module's choice.
+    /// The access of the user, if the module does not decide it.
     pub(super) access: Option<Access>,
     pub(super) protocol: u8,
-    /// What is sent for the first command (`--early-input`).
+    /// The input for the first command (`--early-input`).
     pub(super) early_input: Vec<u8>,
 }
 

@@ -1,20 +1,20 @@
-//! The configuration as its files are now: a change counts from the next connection on, as with rsync's daemon.
+//! The current configuration: a change of its files applies from the next connection on, as with rsync's daemon.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::config::{Config, Seen};
 
-/// Files that cannot be used are not read again sooner than this.
+/// The shortest time before invalid files are read again.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What was read last.
+/// The configuration that was read last.
 #[derive(Debug)]
 pub struct Current {
     config: Arc<Config>,
-    /// Why the files that are there now cannot be used, and when that was found.
+    /// The error in the present files, and the time at which it was found.
     failed: Option<(String, Instant)>,
-    /// It is never read again.
+    /// The configuration is never read again.
     is_kept: bool,
 }
 
@@ -23,18 +23,18 @@ impl Current {
         Self { config: Arc::new(config), failed: None, is_kept: false }
     }
 
-    /// As it was read last.
+    /// The configuration that was read last.
     pub fn last(&self) -> &Arc<Config> {
         &self.config
     }
 
-    /// What was read counts for good.
+    /// Keeps the present configuration for good.
     pub fn keep(&mut self) {
         self.is_kept = true;
     }
 
-    /// Reads it again if a file has changed; the second is what is to be said about that. Files that cannot be used are told of once;
-    /// what was read before stays.
+    /// Reads the files again if one has changed. Returns a message for the log, if there is one. An error in the files
+    /// is reported once, and the last valid configuration stays.
     pub fn renew(&mut self) -> Option<String> {
         if self.is_kept {
             return None;
@@ -81,7 +81,7 @@ mod tests {
         write(&more.join("b.conf"), "[b]\npath = /b\n");
         assert!(current.renew().unwrap().ends_with("main.conf was read again"));
         assert_eq!((current.renew(), names(&current).as_str()), (None, "a b"));
-        // One that cannot be used changes nothing, and is told of once.
+        // An invalid file changes nothing, and is reported once.
         write(&more.join("b.conf"), "[b]\npath = /b\nlist = maybe\n");
         assert!(current.renew().unwrap().contains("b.conf, line 3: 'maybe'"));
         assert_eq!((current.renew(), names(&current).as_str()), (None, "a b"));
@@ -91,11 +91,11 @@ mod tests {
         write(&more.join("b.conf"), "[c]\npath = /b\n");
         assert!(current.renew().is_some());
         assert_eq!(names(&current), "a c");
-        // One that is kept is not even looked at.
+        // Files of a configuration that is kept are not checked.
         current.keep();
         write(&main, "[d]\npath = /d\n");
         assert_eq!((current.renew(), names(&current).as_str()), (None, "a c"));
-        // Of a text there are no files.
+        // A configuration from a text has no files.
         let mut of_text = Current::new(Config::parse("[a]\npath = /a\n", &main).unwrap());
         assert_eq!(of_text.renew(), None);
     }

@@ -1,7 +1,7 @@
-//! Connections from when they are taken until their client says something, and those that are turned away.
+//! Connections from when they are accepted until their client sends something, and connections that are refused.
 //!
-//! A client that has said nothing yet has no thread. One that is turned away is told why, and its connection is kept for a
-//! moment: were it closed with something unread, the client might never see what it was told.
+//! A client that has sent nothing yet has no thread. A refused client is told the reason, and its connection stays open
+//! for a moment. If it were closed with unread data, the client might never see the message.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -18,25 +18,25 @@ use super::connection::greeting;
 use super::{Daemon, Link};
 use crate::error::ExitCode;
 
-/// Connections that were turned away, and how long they are kept.
+/// The most refused connections that stay open, and for how long.
 const REFUSED_MAX: usize = 256;
 const REFUSED_TIME: Duration = Duration::from_secs(2);
-/// When there is no room, a connection that has said nothing for so long gives way to a new one.
+/// When there is no room, a connection that has been silent for this long makes way for a new one.
 const GIVES_WAY: Duration = Duration::from_secs(1);
-/// What is read at once of what nobody wants to know.
+/// The number of bytes that are discarded at a time.
 const DISCARD_LEN: usize = 4096;
 
-/// A connection whose client has said nothing yet.
+/// A connection whose client has sent nothing yet.
 struct Waiting {
     stream: TcpStream,
     address: IpAddr,
     since: Instant,
-    /// Where there is a proxy, it is not known yet whose it is.
+    /// Its place among the connections of its address. `None` behind a proxy, where the address is not known yet.
     place: Option<AddressPlace>,
     is_greeted: bool,
 }
 
-/// A connection that was turned away.
+/// A connection that was refused.
 struct Refused {
     stream: TcpStream,
     until: Instant,
@@ -68,20 +68,20 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// With room for so many connections.
+    /// Room for `most` connections.
     pub(super) fn new(daemon: Arc<Daemon>, most: usize) -> Self {
         let serving = Arc::new(AtomicUsize::new(0));
         Self { daemon, most, serving, waiting: VecDeque::new(), refused: VecDeque::new() }
     }
 
-    /// What wakes the server up besides new connections.
+    /// The sockets that wake the server up, besides those of the listeners.
     pub(super) fn sockets(&self) -> impl Iterator<Item = PollFd<'_>> {
         let waiting = self.waiting.iter().map(|one| &one.stream);
         let refused = self.refused.iter().map(|one| &one.stream);
         waiting.chain(refused).map(|stream| PollFd::new(stream, PollFlags::IN))
     }
 
-    /// Takes a new connection.
+    /// Handles a new connection.
     pub(super) fn take(&mut self, stream: TcpStream, address: IpAddr) {
         let config = self.daemon.last_config();
         let address = address.to_canonical();
@@ -105,17 +105,17 @@ impl Door {
             return;
         }
         for option in &config.socket_options {
-            // As of one that the machine does not have: it is served without.
+            // The client is served without an option that the socket does not have.
             let _ = option.apply(&stream);
         }
-        // Nothing was sent on it yet: there is room for a line.
+        // Nothing was sent on this socket yet, so there is room for a line.
         let is_greeted = !config.proxy_protocol;
         if !is_greeted || say(&stream, &greeting()) {
             self.waiting.push_back(Waiting { stream, address, since: Instant::now(), place, is_greeted });
         }
     }
 
-    /// Has the connection that has been silent longest go. Says whether there was one.
+    /// Closes the connection that has been silent the longest. Returns whether there was one.
     fn make_room(&mut self) -> bool {
         let is_silent = |one: &Waiting| one.since.elapsed() >= GIVES_WAY && !has_said_something(&one.stream);
         match self.waiting.front().is_some_and(is_silent) {
@@ -135,7 +135,8 @@ impl Door {
         }
     }
 
-    /// Serves those that have said something, and gives up those that have not, or were told that they are not wanted.
+    /// Serves the clients that have sent something. Closes connections that were silent too long, and refused ones
+    /// whose time is over.
     pub(super) fn look(&mut self) {
         for one in std::mem::take(&mut self.waiting) {
             if has_said_something(&one.stream) {
@@ -163,7 +164,7 @@ impl Door {
 }
 
 impl Daemon {
-    /// Serves a client that has said something, to the end.
+    /// Serves a client that has sent something, until it is done.
     fn serve_stream(&self, stream: TcpStream, address: IpAddr, is_greeted: bool) {
         let served = Link::tcp(stream).map_err(Into::into).and_then(|link| {
             let link = if is_greeted { link.greeted() } else { link };
@@ -185,12 +186,12 @@ fn say(mut stream: &TcpStream, text: &str) -> bool {
     stream.write_all(text.as_bytes()).is_ok()
 }
 
-/// Whether there is something to be read, the end of the connection included.
+/// Whether there is something to read. The end of the connection counts too.
 fn has_said_something(stream: &TcpStream) -> bool {
     !matches!(stream.peek(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
 }
 
-/// Reads what there is. Says whether there may be more.
+/// Reads and discards what there is. Returns whether more may come.
 fn is_open(stream: &mut TcpStream) -> bool {
     match stream.read(&mut [0; DISCARD_LEN]) {
         Ok(len) => len > 0,

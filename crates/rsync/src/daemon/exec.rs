@@ -1,4 +1,4 @@
-//! Commands around a transfer (`early exec`, `pre-xfer exec`, `post-xfer exec`), run as whoever runs the daemon.
+//! Commands around a transfer (`early exec`, `pre-xfer exec`, `post-xfer exec`). They run as the user of the daemon.
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -13,22 +13,22 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::shell;
 pub(crate) use crate::shell::Variables;
 
-/// Time that a client waits for a command at most.
+/// The longest time that a client waits for a command.
 pub const PATIENCE: Duration = Duration::from_secs(300);
-/// What is kept of what a command says.
+/// The most bytes of a command's output that are kept.
 const OUTPUT_MAX: u64 = 4096;
 const TICK: Duration = Duration::from_millis(10);
-/// What a command has said is there once it has ended, unless something that it started goes on.
+/// The longest wait for the rest of the output after a command ended. A process that it started may keep the pipe open.
 const OUTPUT_PATIENCE: Duration = Duration::from_millis(500);
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Ended {
-    /// `None` of one that was ended for taking too long.
+    /// The exit status. `None` if the command was killed because it took too long.
     pub status: Option<ExitStatus>,
-    /// The beginning of what it said.
+    /// The beginning of its standard output.
     pub out: String,
-    /// Likewise, on its standard error.
+    /// The beginning of its standard error.
     pub err: String,
 }
 
@@ -37,13 +37,13 @@ impl Ended {
         self.status.is_some_and(|status| status.success())
     }
 
-    /// As `wait` has it.
+    /// The status as wait(2) returns it, or -1.
     pub fn raw_status(&self) -> i32 {
         self.status.map_or(-1, ExitStatus::into_raw)
     }
 }
 
-/// Takes all that comes, and keeps its beginning.
+/// Reads all of an output, and keeps its beginning.
 struct Output {
     text: Arc<Mutex<Vec<u8>>>,
     is_over: Receiver<()>,
@@ -65,7 +65,7 @@ impl Output {
                     let room = buffer.len() - kept.len();
                     kept.extend_from_slice(&buffer[..len.min(room)]);
                 }
-                // Nobody may be waiting any more.
+                // The receiver may be gone.
                 let _ = tell.send(());
             });
         }
@@ -78,7 +78,8 @@ impl Output {
     }
 }
 
-/// Runs a command by the shell (`$RSYNC_SHELL`, or `/bin/sh`), with `input`, of a few KiB, on its standard input; for as long as it takes without `patience`.
+/// Runs a command with the shell (`$RSYNC_SHELL`, or `/bin/sh`). `input`, a few KiB at most, is its standard input.
+/// Without `patience` there is no time limit.
 ///
 /// # Errors
 /// When it cannot be run.
@@ -90,7 +91,7 @@ pub fn run(
 ) -> io::Result<Ended> {
     let mut child = shell::command(command, variables).stderr(Stdio::piped()).spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
-        // It need not read that. A pipe has room for all of it.
+        // The command need not read its input. A pipe has room for all of it.
         let _ = stdin.write_all(input);
     }
     let (out, err) = (Output::of(child.stdout.take()), Output::of(child.stderr.take()));
@@ -107,7 +108,7 @@ fn wait(child: &mut Child, patience: Option<Duration>) -> io::Result<Option<Exit
         }
         std::thread::sleep(TICK);
     }
-    // With what it started.
+    // The processes that the command started are killed too.
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         kill_process_group(group, Signal::KILL)?;
     }
@@ -127,7 +128,7 @@ mod tests {
         assert_eq!((ended.out.as_str(), ended.err.as_str(), ended.raw_status()), ("in m\n", "no\n", 3 << 8));
         let ended = run("sleep 60", &variables, b"", Some(Duration::from_millis(50))).unwrap();
         assert!(!ended.is_success() && ended.raw_status() == -1);
-        // One that says much ends all the same, and one that leaves something behind.
+        // A command with much output ends, and so does one that leaves a process behind.
         let ended = run("head -c 1000000 /dev/zero | tr '\\0' x", &variables, b"", None).unwrap();
         assert!(ended.is_success() && ended.out.len() == OUTPUT_MAX as usize);
         let begun = Instant::now();

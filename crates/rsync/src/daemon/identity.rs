@@ -1,10 +1,10 @@
-//! Which file is at a path: told without reading it.
+//! The identity of the file at a path, which is found without reading the file.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What tells one file at a path from the next.
+/// What distinguishes one file at a path from the next one there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     device: u64,
@@ -18,7 +18,7 @@ impl Identity {
         Self { device: it.dev(), inode: it.ino(), len: it.len(), changed: (it.ctime(), it.ctime_nsec()) }
     }
 
-    /// Of what is at a path now; `None` if nothing can be found there.
+    /// The identity of the file at a path now. `None` if there is none.
     pub fn at(path: &Path) -> Option<Self> {
         std::fs::metadata(path).as_ref().map(Self::of).ok()
     }

@@ -1,4 +1,4 @@
-//! The indexes that modules have: each is in memory once, for all clients, and read again when another file is in its place.
+//! The indexes of modules. Each is in memory once for all clients, and is read again when its file was replaced.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,11 +13,11 @@ use crate::index::{Index, IndexError};
 /// An index as it was last read.
 #[derive(Debug, Default)]
 struct Slot {
-    /// Of the file that was read, or tried, last.
+    /// The identity of the file that was last read, or that could not be read.
     identity: Option<Identity>,
     index: Option<Arc<Index>>,
-    /// That file, open: what leads to it so stays in the kernel's memory, and to look whether it is still there reads nothing
-    /// from a disk.
+    /// That file, open. It keeps its path in the kernel's cache, so that checking whether it is still there reads
+    /// nothing from a disk.
     _file: Option<File>,
 }
 
@@ -26,13 +26,14 @@ struct Slot {
 pub struct Indexes(Mutex<HashMap<PathBuf, Arc<Mutex<Slot>>>>);
 
 impl Indexes {
-    /// The index at a path, as it is now. If a new one there cannot be used, the one before is, and `say` is told, once.
+    /// The present index at a path. If a new file there is invalid, the previous index is returned, and `say` is called
+    /// with the error once.
     ///
     /// # Errors
-    /// When there is none that can be used, nor was.
+    /// When there is no valid index, and was none before.
     pub fn get(&self, path: &Path, say: impl Fn(&IndexError)) -> Result<Arc<Index>, IndexError> {
         let slot = self.0.lock().entry(path.to_owned()).or_default().clone();
-        // Held while it is read: those who come meanwhile wait for it instead of reading it too.
+        // The lock is held while the file is read, so that other clients wait instead of reading it too.
         let mut slot = slot.lock();
         let found = Identity::at(path);
         if let Some(index) = &slot.index
@@ -92,7 +93,7 @@ mod tests {
         make(&tree, &file);
         let second = get().unwrap();
         assert_eq!((first.files(), second.files()), (0, 1));
-        // A damaged one takes nobody's place, and is told of once.
+        // A damaged file does not replace an index, and is reported once.
         let mut bytes = std::fs::read(&file).unwrap();
         bytes[100] ^= 1;
         Replacement::begin(&file).unwrap().commit(&bytes).unwrap();

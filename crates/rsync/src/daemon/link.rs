@@ -1,4 +1,4 @@
-//! The connection to a client, in lines as long as nothing else is agreed on, and how long each direction may take.
+//! The connection to a client: its text lines before the negotiation, and its time limits.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -12,31 +12,31 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use crate::wire::{Patience, Prompt, ReadWire};
 
-/// Longest line of the greeting.
+/// Length of the longest line of the greeting, in bytes.
 const LINE_MAX: usize = 1024;
-/// What is taken of a client that was told that all is over.
+/// Limits on what is still read from a client after the last message to it: bytes, buffer and time.
 const DRAIN_MAX: u64 = 16 << 20;
 const DRAIN_LEN: usize = 16 << 10;
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
-/// A client that has sent nothing for so long is told that nothing more will come.
+/// A client that has sent nothing for this long is told that no more data will come.
 const QUIET: Duration = Duration::from_millis(250);
 
-/// Sets how long writes may take.
+/// Sets the time limit of writes.
 type SetTimeout = dyn Fn(Option<Duration>) -> io::Result<()> + Send;
 
-/// A connection: both directions, and how long each may take.
+/// A connection: both directions, with their time limits.
 pub struct Link {
     pub(super) reader: BufReader<Box<dyn Read + Send>>,
     pub(super) writer: Box<dyn Write + Send>,
     pub(super) set_timeout: Box<SetTimeout>,
     pub(super) patience: Patience,
-    /// What is written to, if that can be ended without ending what is read.
+    /// The socket for writing, if its direction can be shut down while the other one stays open.
     socket: Option<OwnedFd>,
-    /// The client has had the server's first line.
+    /// The client has received the server's first line.
     pub(super) is_greeted: bool,
 }
 
-/// What is read for as long as there is patience.
+/// A reader with a time limit.
 struct Timed {
     stream: Prompt<File>,
     patience: Patience,
@@ -57,7 +57,7 @@ impl Read for Timed {
             let polled = poll(&mut [PollFd::new(self.stream.socket(), PollFlags::IN)], Some(&timeout));
             self.patience.spend(begun.elapsed(), 0);
             match polled {
-                // There may be no time left then.
+                // The time may be over then.
                 Err(rustix::io::Errno::INTR) | Ok(0) => {}
                 polled => {
                     polled?;
@@ -72,10 +72,10 @@ impl Read for Timed {
 }
 
 impl Link {
-    /// Over TCP.
+    /// A connection over TCP.
     ///
     /// # Errors
-    /// When the socket is broken.
+    /// When the socket fails.
     pub fn tcp(stream: TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
@@ -86,10 +86,10 @@ impl Link {
         Self::over(input, output)
     }
 
-    /// Over two descriptors, which may be of one socket.
+    /// A connection over two descriptors, which may belong to the same socket.
     ///
     /// # Errors
-    /// When one is broken.
+    /// When a descriptor fails.
     pub fn over(input: OwnedFd, output: OwnedFd) -> io::Result<Self> {
         let patience = Patience::of(input.try_clone()?);
         let socket = if is_socket(&output)? { Some(output.try_clone()?) } else { None };
@@ -102,7 +102,7 @@ impl Link {
         Ok(Self { set_timeout, patience, socket, ..Self::new(timed, File::from(output)) })
     }
 
-    /// Over anything, without a timeout.
+    /// A connection over any reader and writer, without a time limit.
     pub fn new(reader: impl Read + Send + 'static, writer: impl Write + Send + 'static) -> Self {
         let reader: Box<dyn Read + Send> = Box::new(reader);
         let set_timeout = Box::new(|_| Ok(()));
@@ -116,12 +116,12 @@ impl Link {
         }
     }
 
-    /// The same, whose client has had the server's first line.
+    /// The same connection, whose client has received the server's first line.
     pub(super) fn greeted(self) -> Self {
         Self { is_greeted: true, ..self }
     }
 
-    /// A line, without its end.
+    /// Reads a line, without its newline.
     pub(super) fn line(&mut self) -> io::Result<String> {
         let mut line = Vec::new();
         loop {
@@ -136,9 +136,9 @@ impl Link {
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "a line that is no text"))
     }
 
-    /// Takes what the client still sends: a connection closed before that may lose what the client was told last. A client that
-    /// sends sees the end of what it is told before it has read all of that, and so it is told of the end, as far as the
-    /// connection is a socket, when it is quiet.
+    /// Reads and discards what the client still sends. If the connection were closed earlier, the client might lose the
+    /// last message to it. A client that is still sending would see the end of the connection before it has read all
+    /// messages. So the sending direction of a socket is shut down only when the client is quiet.
     pub(super) fn drain(&mut self) {
         let until = Instant::now() + DRAIN_PATIENCE;
         if (self.set_timeout)(Some(DRAIN_PATIENCE)).is_err() || self.writer.flush().is_err() {
@@ -149,13 +149,13 @@ impl Link {
             return;
         }
         if let Some(socket) = &self.socket {
-            // One that is broken needs no end.
+            // A broken socket needs no shutdown.
             let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
         }
         self.discard(&mut left, (DRAIN_PATIENCE, until));
     }
 
-    /// Takes at most `left` bytes, until nothing has come for `quiet`. `false` if nothing more can come.
+    /// Discards at most `left` bytes, until nothing has come for `quiet`. Returns `false` if no more can come.
     fn discard(&mut self, left: &mut u64, (quiet, until): (Duration, Instant)) -> bool {
         let mut buffer = [0; DRAIN_LEN];
         loop {

@@ -1,4 +1,4 @@
-//! Taking connections.
+//! Listening sockets, and the loop that accepts connections.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -10,14 +10,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::door::Door;
 use super::{Daemon, Shutdown};
 
-/// How often it is looked at whether to end.
+/// The longest time between two checks for a shutdown.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// After a failure, how long until it is tried again.
+/// The pause after a failure, before the next attempt.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Connections taken from one address that is listened on before it is looked at the others.
+/// The most connections that one listener accepts before the others have their turn.
 const TAKEN_AT_ONCE: usize = 64;
 
-/// A place where clients come.
+/// A listening socket.
 pub struct Listener {
     socket: TcpListener,
 }
@@ -26,7 +26,7 @@ impl Listener {
     /// Listens on an address.
     ///
     /// # Errors
-    /// When that cannot be.
+    /// When the address cannot be used.
     pub fn tcp(address: SocketAddr) -> io::Result<Self> {
         let socket = TcpListener::bind(address)?;
         socket.set_nonblocking(true)?;
@@ -36,7 +36,7 @@ impl Listener {
     /// Listens on a port of all addresses: of IPv6 and IPv4, or of IPv4 alone on machines without IPv6.
     ///
     /// # Errors
-    /// When that cannot be.
+    /// When the port cannot be used.
     pub fn any(port: u16) -> io::Result<Self> {
         Self::tcp(SocketAddr::from(([0_u16; 8], port))).or_else(|error| match error.raw_os_error() {
             Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL) => {
@@ -46,25 +46,25 @@ impl Listener {
         })
     }
 
-    /// Has so many connections wait until they are taken.
+    /// Sets how many connections may wait to be accepted.
     ///
     /// # Errors
-    /// When the socket is broken.
+    /// When the socket fails.
     pub fn with_backlog(self, count: u16) -> io::Result<Self> {
         rustix::net::listen(&self.socket, count.into())?;
         Ok(self)
     }
 
-    /// Where it listens.
+    /// The address of the socket.
     ///
     /// # Errors
-    /// When the socket is broken.
+    /// When the socket fails.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 }
 
-/// Until somebody comes or says something, or for [`LOOK`].
+/// Waits for a new connection or for data, at most for [`LOOK`].
 fn wait(listeners: &[Listener], door: &Door) {
     let listeners = listeners.iter().map(|listener| PollFd::new(&listener.socket, PollFlags::IN));
     let mut sockets: Vec<_> = listeners.chain(door.sockets()).collect();
@@ -74,11 +74,11 @@ fn wait(listeners: &[Listener], door: &Door) {
 }
 
 impl Daemon {
-    /// Takes connections until it is told to end, at most so many at once; those under way are finished or cut off with the
-    /// process.
+    /// Accepts connections until the shutdown, and serves at most `max_connections` at a time. Running transfers are
+    /// finished, or end with the process.
     ///
     /// # Errors
-    /// When no thread can be had to listen with.
+    /// When a thread cannot be started.
     pub fn serve(
         self: &Arc<Self>,
         listeners: &[Listener],
@@ -101,7 +101,7 @@ impl Daemon {
             match listener.socket.accept() {
                 Ok((stream, peer)) => door.take(stream, peer.ip()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // Of the one connection, or of a moment without descriptors.
+                // The failure concerns this connection alone, or there are no descriptors for the moment.
                 Err(error) => {
                     self.say(format!("accept: {error}"));
                     std::thread::sleep(PAUSE);

@@ -1,7 +1,8 @@
-//! `lock file`: counts the clients of modules for all servers that share the file, those that serve one client each among them.
+//! `lock file`: counts the clients of modules across all servers that share the file. Some of these servers serve one
+//! client each.
 //!
-//! Each client of a module with `max connections` locks four bytes of the file, as with rsync's daemon, which may share it. The
-//! lock goes with the open file, whatever becomes of the process.
+//! Each client of a module with `max connections` locks four bytes of the file, as with rsync's daemon, which may share
+//! the file. The lock belongs to the open file, so it ends with the process in any case.
 
 use std::fs::File;
 use std::io;
@@ -13,7 +14,7 @@ use super::trusted;
 /// Bytes of the file for each client.
 const PLACE_LEN: libc::off_t = 4;
 
-/// Takes one of so many places; `None` if there is none. The place is given back when the file is closed.
+/// Takes one of `most` places. `None` if all are taken. The place becomes free when the file is closed.
 ///
 /// # Errors
 /// When the file cannot be opened or locked.
@@ -29,7 +30,7 @@ pub fn take_place(path: &Path, most: usize) -> io::Result<Option<File>> {
 
 #[allow(unsafe_code)]
 fn lock(file: &File, place: usize) -> io::Result<bool> {
-    // Of an open file, not of a process: clients are threads here.
+    // A lock of an open file, not of a process, because clients are threads here.
     let range = libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
@@ -37,7 +38,7 @@ fn lock(file: &File, place: usize) -> io::Result<bool> {
         l_len: PLACE_LEN,
         l_pid: 0,
     };
-    // SAFETY: the descriptor is open, and the pointer is to a whole range.
+    // SAFETY: the descriptor is open, and the pointer is to a complete `flock`.
     if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) } == 0 {
         return Ok(true);
     }

@@ -7,15 +7,15 @@ use std::time::SystemTime;
 use crate::client::{Observer, itemize};
 use crate::source::Metadata;
 
-/// What a line of the transfer log is made of.
+/// The format of a line of the transfer log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogFormat(Vec<Part>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
     Text(String),
-    /// A letter after a "%", and what stands between: how a number is made readable, letters that it takes at least, and whether it
-    /// begins at their left.
+    /// A field: the letter after a "%", and what stands between the two. That is how numbers are written, the least
+    /// width in characters, and whether the text is aligned to the left.
     Field {
         letter: char,
         readable: Readable,
@@ -24,14 +24,14 @@ enum Part {
     },
 }
 
-/// How a number is written (rsync(1), `--human-readable`): by apostrophes before its letter.
+/// How a number is written, as the apostrophes before the letter say (rsync(1), `--human-readable`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Readable {
-    /// As it is.
+    /// The digits alone.
     Plain,
-    /// With a comma before each three digits.
+    /// With a comma before each group of three digits.
     Grouped,
-    /// In units, each so many of the one before it.
+    /// In units. Each is this many times the one before it.
     Units(u16),
 }
 
@@ -69,46 +69,46 @@ impl Readable {
     }
 }
 
-/// The letters that are known.
+/// The known letters.
 const FIELDS: &str = "abcfhilmnoptuBCGLMPU";
-/// Most letters that a field may be made to take.
+/// The greatest width of a field.
 const WIDTH_MAX: usize = 1000;
-/// What rsync has unless told otherwise.
+/// rsync's default format.
 const DEFAULT: &str = "%o %h [%a] %m (%u) %f %l";
 
-/// What was done.
+/// The names of operations.
 pub(crate) const SENT: &str = "send";
 pub(crate) const DELETED: &str = "del.";
 
-/// Something that was done with a file.
+/// An operation on a file.
 #[derive(Debug, Clone, Copy)]
 pub struct Event<'a> {
     /// `send`, `recv` or `del.`.
     pub operation: &'static str,
-    /// Path in the module.
+    /// The path in the module.
     pub path: &'a [u8],
-    /// Path in the transfer.
+    /// The path in the transfer.
     pub name: &'a [u8],
-    /// What the file is.
+    /// The metadata of the file.
     pub metadata: Metadata,
-    /// Bytes that went over the connection.
+    /// Bytes of the file's data on the wire.
     pub bytes: u64,
-    /// Bytes of sums of blocks that came over the connection before it was sent.
+    /// Bytes of block checksums that were received before the file was sent.
     pub sums: u64,
     /// The digest of the content.
     pub digest: &'a [u8],
-    /// What changed, as bits of requests.
+    /// What changed, as the bits in a request.
     pub flags: u16,
 }
 
-/// A time in seconds since 1970, as the log has times: `2026/11/22 14:50:01`.
+/// Formats a time in seconds since 1970 for the log: `2026/11/22 14:50:01`.
 pub type TimeText = dyn Fn(i64) -> String + Send + Sync;
 
-/// Messages that a client sends for the people at this side go to the log.
+/// Writes the messages of a client to the log.
 pub(super) struct ClientMessages {
     pub(super) log: Arc<super::Log>,
     pub(super) file: Option<PathBuf>,
-    /// Whose they are.
+    /// The client.
     pub(super) peer: String,
 }
 
@@ -120,18 +120,18 @@ impl Observer for ClientMessages {
     fn change(&self, _: &str, _: &str) {}
 }
 
-/// What is the same for a whole connection.
+/// The values that are the same for a whole connection.
 #[derive(Debug, Clone, Default)]
 pub struct LogContext {
-    /// Address of the client.
+    /// The address of the client.
     pub address: String,
-    /// Its name, where lines have that.
+    /// The name of the client, if lines use it.
     pub host: String,
-    /// The module's name.
+    /// The name of the module.
     pub module: String,
-    /// Its path.
+    /// The path of the module.
     pub path: String,
-    /// Who logged in.
+    /// The name of the user that logged in.
     pub user: String,
 }
 
@@ -142,10 +142,10 @@ impl Default for LogFormat {
 }
 
 impl LogFormat {
-    /// From a text with letters after "%".
+    /// Parses a format, with letters after "%".
     ///
     /// # Errors
-    /// When there is a letter that is not known here.
+    /// When a letter is not known.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parts = Vec::new();
         let mut left = text.chars().peekable();
@@ -175,12 +175,12 @@ impl LogFormat {
         Ok(Self(parts))
     }
 
-    /// Whether the name of the client is in it.
+    /// Whether the format has the name of the client.
     pub(crate) fn tells_host(&self) -> bool {
         self.0.iter().any(|part| matches!(part, Part::Field { letter: 'h', .. }))
     }
 
-    /// The line of one file.
+    /// The line for one file.
     pub(crate) fn line(&self, context: &LogContext, event: &Event<'_>, time: &TimeText) -> String {
         let metadata = &event.metadata;
         let field = |letter: char, readable: Readable| match letter {
@@ -212,7 +212,7 @@ impl LogFormat {
                 Part::Text(text) => text.clone(),
                 Part::Field { letter, readable, width, at_left } => {
                     let text = field(*letter, *readable);
-                    // A link has a mark before its target, which there is none of here.
+                    // rsync writes an arrow before the target of a link. Without a target, spaces stand in its place.
                     let before = if *letter == 'L' && *width > 0 { "    " } else { "" };
                     match at_left {
                         true => format!("{before}{text:<width$}"),
@@ -229,10 +229,10 @@ fn now() -> i64 {
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// Permissions as `ls` shows them, without the type: `rwxr-xr-x`.
+/// Permissions as `ls` shows them, without the file type: `rwxr-xr-x`.
 fn permissions(mode: u32) -> String {
     let bit = |bit: u32, letter: char| if mode & bit != 0 { letter } else { '-' };
-    // Who runs it becomes somebody else, or may not remove others' files: in the place of "x".
+    // The letter in the place of "x", with set-user-ID, set-group-ID and the sticky bit.
     let run = |bit: u32, special: u32, letter: char| match (mode & special != 0, mode & bit != 0) {
         (false, true) => 'x',
         (false, false) => '-',
@@ -246,7 +246,7 @@ fn permissions(mode: u32) -> String {
     letters.as_flattened().iter().collect()
 }
 
-/// A path on one line, whatever is in it.
+/// A path with control characters escaped, so that it stays on one line.
 fn printable(path: &[u8]) -> String {
     String::from_utf8_lossy(path)
         .chars()

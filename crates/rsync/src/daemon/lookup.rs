@@ -1,13 +1,14 @@
-//! Names and addresses of clients, as the machine has them.
+//! Looks up names and addresses of clients.
 //!
-//! A server that has another root directory cannot look them up: what the C library reads for that is outside. A
-//! process that was started before does it. It is nobody, has no files, and answers these two questions alone:
+//! A server with another root directory cannot look them up, because the C library reads files outside of it. Then a
+//! process that was started earlier does it. That process runs as nobody, opens no other files, and answers only these
+//! two questions:
 //!
-//! - `name ADDRESS`: the name that the address leads to and that leads back, or nothing.
-//! - `leads ADDRESS NAME`: whether the name leads to the address: `yes`, `no`, or `unknown`.
+//! - `name ADDRESS`: the name that the address resolves to and that resolves back to it, or nothing.
+//! - `leads ADDRESS NAME`: whether the name resolves to the address: `yes`, `no`, or `unknown`.
 //!
-//! Each question comes in a message of its own with a socket for its answer, so that a slow answer keeps no other one
-//! waiting.
+//! Each question is a message of its own and carries a socket for its answer, so that a slow answer does not delay
+//! others.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -28,34 +29,34 @@ use rustix::net::{
 use super::confine::{ConfineError, Confinement};
 use crate::names::Names;
 
-/// Time for an answer: longer than the C library asks all servers of names.
+/// The longest wait for an answer. The C library needs less time to ask all name servers.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Longest question, and longest answer. Names are no longer than 255 bytes.
+/// The longest question and answer, in bytes. Names have at most 255 bytes.
 const LEN_MAX: usize = 512;
-/// Questions that are answered at a time. One more gets no answer.
+/// The most questions that are answered at a time. A question beyond that gets no answer.
 const AT_ONCE_MAX: usize = 256;
-/// Who looks names up.
+/// The user of the process that looks names up.
 const NOBODY: u32 = 65534;
 
-/// The process that is asked, where this one cannot look anything up.
+/// The process to ask, if this one cannot look up names.
 static OUTSIDE: OnceLock<Outside> = OnceLock::new();
 
 struct Outside(OwnedFd);
 
-/// Has a process that this command starts answer all questions from now on. It gets them at its standard input, and
-/// has to call [`answer`].
+/// Starts a process with `command`, which answers all questions from now on. It gets them on its standard input, and
+/// must call [`answer`].
 ///
 /// # Errors
 /// When it cannot be started.
 pub(super) fn ask_from_now_on(command: &mut Command) -> io::Result<()> {
     let (own, its) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     set_socket_timeout(&own, Timeout::Send, Some(PATIENCE))?;
-    // It ends when this process does.
+    // The process ends when this one does.
     command.stdin(its).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     OUTSIDE.set(Outside(own)).map_err(|_| io::Error::other("names are looked up elsewhere already"))
 }
 
-/// Answers the questions that come over a socket until that ends, as nobody.
+/// Answers the questions on a socket as nobody, until the socket is closed.
 ///
 /// # Errors
 /// When this process cannot become nobody, or the socket fails.
@@ -92,14 +93,14 @@ fn answer_all(socket: impl AsFd) -> io::Result<()> {
             continue;
         }
         std::thread::spawn(move || {
-            // Who has asked may be gone.
+            // The process that asked may be gone.
             let _ = UnixStream::from(to).write_all(answer_to(&question).as_bytes());
             BUSY.fetch_sub(1, Ordering::AcqRel);
         });
     }
 }
 
-/// An answer ends with a point, so that none is not an empty one.
+/// The answer to a question. It ends with a period, so that an empty answer differs from none.
 fn answer_to(question: &str) -> String {
     let mut words = question.split(' ');
     let (kind, address, name) = (words.next(), words.next(), words.next());
@@ -142,7 +143,7 @@ impl Outside {
     }
 }
 
-/// The name that an address leads to and that leads back to it.
+/// The name that an address resolves to and that resolves back to it.
 pub(super) fn name_of(address: IpAddr) -> Option<String> {
     match OUTSIDE.get() {
         Some(outside) => outside.asked(&format!("name {address}")).filter(|name| is_plain(name)),
@@ -150,7 +151,7 @@ pub(super) fn name_of(address: IpAddr) -> Option<String> {
     }
 }
 
-/// Whether a name leads to an address; `None` where that cannot be found out.
+/// Whether a name resolves to an address. `None` if that cannot be found out.
 pub(super) fn leads_to(name: &str, address: IpAddr) -> Option<bool> {
     match OUTSIDE.get() {
         Some(outside) => match outside.asked(&format!("leads {address} {name}"))?.as_str() {
@@ -162,7 +163,7 @@ pub(super) fn leads_to(name: &str, address: IpAddr) -> Option<bool> {
     }
 }
 
-/// Names go into logs, commands and paths.
+/// Whether a name has harmless characters only. Names are used in logs, commands and paths.
 fn is_plain(name: &str) -> bool {
     let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
     !name.is_empty() && name.bytes().all(is_of_name)
@@ -170,7 +171,7 @@ fn is_plain(name: &str) -> bool {
 
 fn find_name(address: IpAddr) -> Option<String> {
     let (name, _) = dns_lookup::getnameinfo(&SocketAddr::new(address, 0), libc::NI_NAMEREQD).ok()?;
-    // Anybody can say that an address of theirs has any name.
+    // The owner of an address can give it any name in the DNS.
     (is_plain(&name) && look_up(&name, address) == Some(true)).then_some(name)
 }
 

@@ -1,4 +1,4 @@
-//! The daemon: greeting, modules, who may read them, and a thread for each connection.
+//! The daemon: greets clients, checks their access to modules, and serves each connection in a thread.
 
 mod access;
 mod addresses;
@@ -51,32 +51,32 @@ use crate::names::Names;
 use crate::source::Source;
 use crate::target::Target;
 
-/// Opens what is no directory of this machine: datasets.
+/// Opens paths of modules that are datasets, not directories of this machine.
 pub trait OpenPath: Send + Sync {
     /// The tree at a module's path, as it is now.
     ///
     /// # Errors
-    /// When there is none; told in the log, not to the client.
+    /// When there is none. The text goes to the log, not to the client.
     fn open(&self, path: &str) -> Result<Arc<dyn Source>, String>;
 
     /// Begins to receive into the dataset at a module's path.
     ///
     /// # Errors
-    /// When that cannot be, in words that the client is told.
+    /// When that fails. The client gets the text.
     fn receive(&self, path: &str) -> Result<Box<dyn Target + '_>, String> {
         Err(format!("{path} is nothing that is received into"))
     }
 }
 
-/// Time for a client to say what it wants.
+/// The time that a client has to send its request.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The part of it that there is for the greeting and the name of a module.
+/// The greeting and the name of a module must come within this fraction of that time.
 const GREETING_PART: u32 = 4;
 
-/// Is told what the daemon has to say, a line at a time, and the log file that it is meant for, if there is one.
+/// Called with each line to log, and with the log file for it, if there is one.
 pub type Log = dyn Fn(Option<&Path>, &str) + Send + Sync;
 
-/// What all connections share.
+/// The state that all connections share.
 pub struct Daemon {
     current: Mutex<Current>,
     datasets: Box<dyn OpenPath>,
@@ -85,40 +85,40 @@ pub struct Daemon {
     patience: Duration,
     time: Box<TimeText>,
     indexes: indexes::Indexes,
-    /// Connections to each module.
+    /// The number of connections to each module.
     connected: Mutex<HashMap<String, usize>>,
-    /// Connections of each address.
+    /// The number of connections of each address.
     addresses: Addresses,
-    /// Failed logins of each address.
+    /// The failed logins of each address.
     logins: Logins,
     bursts: Bursts,
-    /// Bytes a second that each client gets at most; 0 is no limit.
+    /// The most bytes per second for each client. 0 is no limit.
     bandwidth: u64,
 }
 
-/// Ends a server, from wherever.
+/// A signal, from any thread, that a server shall end.
 #[derive(Debug, Clone, Default)]
 pub struct Shutdown(Arc<AtomicBool>);
 
 impl Shutdown {
-    /// One that nobody has triggered.
+    /// A signal that was not given yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// No connections are taken any more.
+    /// Gives the signal: the server accepts no more connections.
     pub fn trigger(&self) {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Whether that was done.
+    /// Whether the signal was given.
     pub fn is_triggered(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }
 
 impl Daemon {
-    /// A daemon with this configuration, and with what its files say later.
+    /// A daemon with this configuration, which follows later changes of its files.
     pub fn new(config: Config, datasets: Box<dyn OpenPath>, log: Box<Log>) -> Self {
         let names = Names::of_this_machine();
         let indexes = indexes::Indexes::default();
@@ -140,13 +140,13 @@ impl Daemon {
         }
     }
 
-    /// Gives each client so many bytes a second at most; 0 is no limit.
+    /// Sets the most bytes per second for each client. 0 is no limit.
     #[must_use]
     pub fn with_bandwidth(self, bandwidth: u64) -> Self {
         Self { bandwidth, ..self }
     }
 
-    /// Logs that the server has started, and what is wrong with its configuration without keeping it from that.
+    /// Logs the start of the server, and warnings about its configuration.
     pub fn say_start(&self, version: &str, port: u16) {
         let config = self.last_config();
         for warning in &config.warnings {
@@ -161,24 +161,24 @@ impl Daemon {
         self.say(format!("rsyncd version snowmelt-{version} starting, listening on port {port}"));
     }
 
-    /// Tells times in the log so, instead of in UTC.
+    /// Sets how times in the log are written. The default is UTC.
     #[must_use]
     pub fn with_times(self, time: Box<TimeText>) -> Self {
         Self { time, ..self }
     }
 
-    /// Gives clients so much time to say what they want, instead of a minute.
+    /// Sets the time that a client has to send its request. The default is a minute.
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
-    /// Takes away from this process what its configuration says, for good. That is read no more then: its files are out of
-    /// reach. `lookups` starts a process that calls [`answer_lookups`] with its standard input: names of clients are
-    /// looked up there if this process cannot do that any more.
+    /// Confines this process for good, as the configuration says. The configuration is not read again, because its
+    /// files are out of reach then. `lookups` starts a process that calls [`answer_lookups`] with its standard input.
+    /// That process looks up names of clients if this one cannot do it any more.
     ///
     /// # Errors
-    /// When it cannot be done; the process must end then.
+    /// When it fails. The process must exit then.
     pub fn confine(&self, mut lookups: Command) -> Result<(), ConfineError> {
         let config = self.last_config();
         if !config.confinement.is_none() {
@@ -219,10 +219,10 @@ impl Daemon {
         config
     }
 
-    /// Reads the indexes of all modules, so that no client waits for that.
+    /// Reads the indexes of all modules, so that no client has to wait for that.
     ///
     /// # Errors
-    /// When one cannot be used: the name of its module, and why.
+    /// When an index is invalid: the name of its module, and the reason.
     pub fn load_indexes(&self) -> Result<(), (String, IndexError)> {
         let config = self.current.lock().last().clone();
         for module in &config.modules {
@@ -239,22 +239,22 @@ impl Daemon {
         (self.log)(config.log_file.as_deref(), text.as_ref());
     }
 
-    /// Says what strangers can cause again and again, once in a while.
+    /// Logs an event that strangers can cause again and again, but only once in a while.
     fn say_once(&self, kind: Kind, text: impl FnOnce() -> String) {
         if let Some(line) = self.bursts.line(kind, text, Instant::now()) {
             self.say(line);
         }
     }
 
-    /// Says what is of one module only.
+    /// Logs a line about a module.
     fn say_of(&self, module: &Module, text: impl AsRef<str>) {
         (self.log)(module.log_file.as_deref(), text.as_ref());
     }
 
-    /// Counts a connection to a module for as long as what is returned lives; `None` when there are too many.
+    /// Counts a connection to a module for as long as the returned value lives. `None` when there are too many.
     ///
     /// # Errors
-    /// When the file in which other servers count theirs too cannot be used.
+    /// When the lock file, in which other servers count too, cannot be used.
     fn enter(&self, module: &Module) -> std::io::Result<Option<Counted<'_>>> {
         let lock = match &module.lock_file {
             Some(file) if module.max_connections > 0 => {
@@ -275,7 +275,7 @@ impl Daemon {
     }
 }
 
-/// A connection that counts.
+/// A connection that counts for its module.
 struct Counted<'d> {
     daemon: &'d Daemon,
     module: String,

@@ -1,4 +1,4 @@
-//! The client of a connection: its address, and its name when somebody asks for it.
+//! The client of a connection: its address, and its name on demand.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,11 +6,11 @@ use std::sync::OnceLock;
 
 use super::lookup;
 
-/// What is there instead of a name where clients are not asked for any, or have none (rsyncd.conf(5), "reverse lookup").
+/// The texts for a client whose name is not looked up, and for one that has none (rsyncd.conf(5), "reverse lookup").
 const UNDETERMINED: &str = "UNDETERMINED";
 const UNKNOWN: &str = "UNKNOWN";
 
-/// A client. It is shown as its address.
+/// A client. It is displayed as its address.
 #[derive(Debug)]
 pub struct Peer {
     address: IpAddr,
@@ -18,7 +18,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// One with this address; of an IPv4 address in IPv6's form, the address itself.
+    /// A client with this address. An IPv4 address in IPv6 form becomes IPv4.
     pub fn new(address: IpAddr) -> Self {
         Self { address: address.to_canonical(), name: OnceLock::new() }
     }
@@ -27,8 +27,8 @@ impl Peer {
         self.address
     }
 
-    /// Its name, which the address leads to and which leads back. It is looked for once, when it is needed first: that may take
-    /// as long as a server of names that the client can choose.
+    /// The name of the client, which its address resolves to and which resolves back. It is looked up once, when it is
+    /// first needed. That may take long, because the client can choose the name server.
     pub fn name(&self, is_looked_up: bool) -> &str {
         match is_looked_up {
             true => {
@@ -38,8 +38,8 @@ impl Peer {
         }
     }
 
-    /// As rsync's lines have it, which others search for who is to be locked out: the name as far as it was needed yet, or else the
-    /// address, and the address in parentheses.
+    /// The client as in rsync's log lines: the name, then the address in parentheses. The address stands for a name
+    /// that was not looked up yet. Programs that block clients search for such lines.
     pub fn both(&self) -> String {
         let address = self.address.to_string();
         format!("{} ({address})", self.name.get().unwrap_or(&address))
@@ -64,7 +64,7 @@ mod tests {
             ("127.0.0.1", "127.0.0.1 (127.0.0.1)")
         );
         assert_eq!(local.name(false), UNDETERMINED);
-        // Of addresses for documentation there is no name.
+        // Addresses for documentation have no name.
         let name = local.name(true).to_owned();
         assert_eq!(local.both(), format!("{name} (127.0.0.1)"));
         assert!(name == UNKNOWN || lookup::leads_to(&name, local.address()) == Some(true), "{name}");

@@ -1,4 +1,4 @@
-//! The header that a proxy sends before what its client sends: who that is (`proxy protocol`; HAProxy's PROXY protocol, versions 1
+//! The header in which a proxy gives the address of its client (`proxy protocol`; HAProxy's PROXY protocol, versions 1
 //! and 2).
 
 use std::io::{self, Read};
@@ -6,23 +6,24 @@ use std::net::IpAddr;
 
 use ppp::{HeaderResult, v1, v2};
 
-/// The beginning of version 2, to the length of what follows.
+/// Length of the fixed part of version 2, which ends with the length of the rest.
 const BEGINNING: usize = v2::PROTOCOL_PREFIX.len() + 4;
 /// The longest line of version 1.
 const LINE_MAX: usize = 107;
-/// What may follow in version 2: addresses, and what else a proxy has to say.
+/// The longest rest in version 2: addresses and further fields.
 const REST_MAX: usize = 4096;
 
 fn wrong(what: impl ToString) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_string())
 }
 
-/// Reads a header, and no more. Gives the address of who is behind the proxy; `None` if the proxy speaks for itself.
+/// Reads a header, and nothing beyond it. Returns the address of the client behind the proxy. `None` if the connection
+/// is the proxy's own, or the header has no IP address.
 ///
 /// # Errors
-/// `InvalidData` when there is no header, or one of another kind of connection.
+/// `InvalidData` when there is no valid header.
 pub fn read(from: &mut impl Read) -> io::Result<Option<IpAddr>> {
-    // Not shorter in either version: "PROXY UNKNOWN\r\n" has 15 bytes.
+    // No header is shorter: "PROXY UNKNOWN\r\n" of version 1 has 15 bytes.
     let mut header = vec![0; v1::PROTOCOL_PREFIX.len()];
     from.read_exact(&mut header)?;
     if header == v1::PROTOCOL_PREFIX.as_bytes() {
@@ -40,7 +41,7 @@ pub fn read(from: &mut impl Read) -> io::Result<Option<IpAddr>> {
             return Err(wrong("a header of the proxy that is too long"));
         }
         read_more(from, &mut header, rest)?;
-        // Of other families nothing is known but that the proxy is there.
+        // Other address families are accepted without an address.
         let (version, family) = (header[BEGINNING - 4] >> 4, header[BEGINNING - 3] >> 4);
         if version == 2 && !matches!(family, 0..=2) {
             return Ok(None);
@@ -70,7 +71,7 @@ fn address(header: &[u8]) -> io::Result<Option<IpAddr>> {
                 (v2::Command::Local, _) | (_, v2::Addresses::Unspecified) => Ok(None),
                 (_, v2::Addresses::IPv4(it)) => Ok(Some(it.source_address.into())),
                 (_, v2::Addresses::IPv6(it)) => Ok(Some(it.source_address.into())),
-                // A proxy's client that is no machine.
+                // The client is a Unix socket, not a host.
                 (_, v2::Addresses::Unix(_)) => Ok(None),
             }
         }
@@ -103,7 +104,7 @@ mod tests {
             (v2(1, 0x11, &four), address("10.1.2.3")),
             (v2(1, 0x11, &with_more), address("10.1.2.3")),
             (v2(0, 0, &[]), None),
-            // Clients of the proxy's own machine, and of what nobody knows.
+            // Clients on the proxy's own machine, and unknown ones.
             (v2(1, 0x31, &[0; 216]), None),
             (v2(1, 0x31, &[0; 4]), None),
             (v2(1, 0x71, &four), None),

@@ -1,4 +1,4 @@
-//! What a module's client may not do.
+//! Decides which requests of a module's client are refused.
 
 use super::config::Access;
 use super::{Daemon, Module};
@@ -7,7 +7,7 @@ use crate::filter::matches;
 use crate::options::{ALIASES, Delete, Options};
 
 impl Daemon {
-    /// Why a client is refused, if it is.
+    /// The reason to refuse a client, if there is one.
     pub(super) fn refusal(module: &Module, access: Option<Access>, options: &Options) -> Option<RsyncError> {
         refused_option(module, options).or_else(|| refused_direction(module, access, options))
     }
@@ -31,7 +31,8 @@ fn refused_direction(module: &Module, access: Option<Access>, options: &Options)
     Some(RsyncError::refused(ExitCode::Syntax, text))
 }
 
-/// `refuse options`: names, letters and wildcards; "!" before one takes it out again. What an option implies is refused with it.
+/// The error for the first option that `refuse options` refuses. The list has names, letters and wildcards. "!" before
+/// one allows it again. An option that another one implies counts too.
 fn refused_option(module: &Module, options: &Options) -> Option<RsyncError> {
     let is_refused = |name: &str| {
         let long = long_name(name);
@@ -41,13 +42,13 @@ fn refused_option(module: &Module, options: &Options) -> Option<RsyncError> {
                 rule.strip_prefix('!').map_or((rule.as_str(), true), |rule| (rule, false));
             let is_like = names().any(|name| {
                 matches(pattern.as_bytes(), name.as_bytes())
-                    // Of single letters, those that -a stands for.
+                    // The single letters that -a stands for.
                     || matches!(pattern, "a" | "archive") && name.len() == 1 && "rlptgoD".contains(name)
             });
             if is_like { refuses } else { refused }
         })
     };
-    // What a server is told in any case is no choice of the client's.
+    // Options that every server gets are not the client's choice.
     let is_free = |name: &str| matches!(name, "server" | "sender" | "e");
     let deletes = options.delete != Delete::No || options.sender && options.remove_source_files;
     let implied = deletes.then_some("delete");
@@ -63,7 +64,7 @@ fn other_names(name: &str) -> impl Iterator<Item = &str> {
     pairs.filter(move |(one, _)| *one == name).map(|(_, other)| other)
 }
 
-/// An option with both of its names, as far as it has them: `--compress (-z)`.
+/// An option with its long and short name, as far as it has both: `--compress (-z)`.
 fn shown(name: &str) -> String {
     let mut letters = ('A'..='z').map(String::from);
     let letter = match name.len() {

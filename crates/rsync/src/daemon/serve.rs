@@ -1,4 +1,4 @@
-//! A module's client: the commands around its transfer, its arguments, and the transfer itself.
+//! Serves the client of a module: the commands around its transfer, its arguments, and the transfer itself.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -32,10 +32,10 @@ use crate::source::{
 use crate::target::{DirectoryTarget, FakeSuperTarget};
 use crate::token::LEAST;
 
-/// Who rsync is when nobody has said who to be.
+/// The default user and group of rsync's daemon.
 const NOBODY: u32 = 65534;
 
-/// What a client asks for, once that is known.
+/// The request of a client.
 struct Asked<'d> {
     module: &'d Module,
     user: &'d str,
@@ -44,12 +44,13 @@ struct Asked<'d> {
     options: Options,
     failure: Option<RsyncError>,
     source: Arc<dyn Source>,
-    /// Of owners, as the client is told them.
+    /// The names of owners that the client is told.
     names: Names,
 }
 
 impl Daemon {
-    /// From the module's choice on. What went wrong is logged; the client was told, where it could be.
+    /// Serves the client from the choice of the module on. Errors are logged. The client was told where that was
+    /// possible.
     pub(super) fn serve_module(
         &self,
         mut link: Link,
@@ -62,7 +63,8 @@ impl Daemon {
         let mut variables = variables(module, peer, &chosen.user);
         let result = self.ask(&mut link, peer, chosen, &mut variables).and_then(|asked| match asked {
             None => Ok(None),
-            // In a thread of its own: whoever that becomes to read a module, this one stays who it is.
+            // The transfer has a thread of its own. That thread may become another user to read the module, and this
+            // one does not.
             Some(asked) => {
                 let transfer = || self.transfer(&mut link, asked);
                 let broken = |_| RsyncError::protocol("the server broke");
@@ -83,7 +85,7 @@ impl Daemon {
             Ok(None) => -1,
             Err(error) => {
                 self.say_of(module, format!("{peer}: module {}: {error}", module.name));
-                // Who is refused keeps no place while it is waited for its end.
+                // A refused client takes no place while the connection is drained.
                 if module.post_exec.is_none() {
                     drop(counted.take());
                 }
@@ -94,23 +96,24 @@ impl Daemon {
                 }
             }
         };
-        // Who sees its connection end may come again at once, unless something is to be done before.
+        // The client may connect again as soon as its connection ends. So its place is free before that, unless a
+        // command runs afterwards.
         if module.post_exec.is_none() {
             drop(counted.take());
         }
-        // Nobody waits for what is done afterwards.
+        // The client does not wait for the command afterwards.
         drop(link);
         if let Some(command) = &module.post_exec {
             variables.retain(|(name, _)| name != "RSYNC_REQUEST" && !name.starts_with("RSYNC_ARG"));
             variables.push(("RSYNC_EXIT_STATUS".to_owned(), code.to_string().into()));
             let raw = if code < 0 { code } else { code << 8 };
             variables.push(("RSYNC_RAW_STATUS".to_owned(), raw.to_string().into()));
-            // What it says is in the log.
+            // `run` logs its errors.
             let _ = self.run(module, ("post-xfer exec", command), &variables, (&[], None));
         }
     }
 
-    /// Runs a command; why the transfer is not to be, if it is not.
+    /// Runs a command. The error is the reason why there is no transfer.
     fn run(
         &self,
         module: &Module,
@@ -118,7 +121,7 @@ impl Daemon {
         variables: &Variables,
         (input, patience): (&[u8], Option<Duration>),
     ) -> std::result::Result<(), String> {
-        // As rsync has it, for whoever wants to start the server without any of them.
+        // rsync's variable for an operator who wants to start the server without any commands.
         if std::env::var_os("RSYNC_NO_XFER_EXEC").is_some() {
             return Ok(());
         }
@@ -143,7 +146,7 @@ impl Daemon {
         Err(format!("{kind} returned failure ({}){said}", ended.raw_status()))
     }
 
-    /// Hears what the client wants; `None` if it was told that there is no such thing.
+    /// Reads the request of the client. `None` if it was refused and the client was told so.
     fn ask<'d>(
         &self,
         link: &mut Link,
@@ -169,7 +172,7 @@ impl Daemon {
         };
         link.say("@RSYNCD: OK")?;
         link.patience.begin(self.patience, None);
-        // Before version 30 they were lines.
+        // Before version 30 arguments ended with newlines.
         let end = if chosen.protocol < 30 { b'\n' } else { 0 };
         let mut args = read_args(&mut link.reader, end)?;
         unescape_options(&mut args);
@@ -200,7 +203,7 @@ impl Daemon {
         };
         let timeout = timeout.map(|seconds| Duration::from_secs(u64::from(seconds)));
         (link.set_timeout)(timeout)?;
-        // For what is left of the beginning: algorithms and rules.
+        // The time limit for the rest of the start: algorithms and filter rules.
         link.patience.begin(self.patience, timeout);
         let user = if chosen.user.is_empty() { String::new() } else { format!("{}@", chosen.user) };
         let direction = if options.sender { "on" } else { "to" };
@@ -213,7 +216,7 @@ impl Daemon {
             ),
         );
         let (user, protocol) = (chosen.user.as_str(), chosen.protocol);
-        // Before this becomes who reads the module: the command is run as whoever runs the server.
+        // Before this thread becomes the module's user: the name converter runs as the user of the server.
         let names = match self.names_for(module, &options, peer, user) {
             Ok(names) => names,
             Err(error) => {
@@ -226,7 +229,7 @@ impl Daemon {
 
     fn transfer(&self, link: &mut Link, mut asked: Asked<'_>) -> Result<Summary> {
         let module = asked.module;
-        // As who serves: the way to a directory need not be open to the module's user.
+        // Opened as the user of the server: the module's user may have no access to the parent directories.
         let root = module.is_directory().then(|| open_root(module));
         self.become_user(module).map_err(|text| RsyncError::refused(ExitCode::FileIo, text))?;
         if module.ignore_nonreadable && module.is_directory() {
@@ -331,7 +334,7 @@ impl Daemon {
         session::serve(asked.protocol, ends, (options, asked.failure), surroundings)
     }
 
-    /// The names of owners that the client is told, or are those that it tells.
+    /// The names of owners for a transfer. With `--numeric-ids` there are none.
     fn names_for(&self, module: &Module, options: &Options, peer: &Peer, user: &str) -> Result<Names> {
         match &module.name_converter {
             _ if options.numeric_ids => Ok(Names::default()),
@@ -348,9 +351,9 @@ impl Daemon {
         }
     }
 
-    /// Who is to own what comes into a dataset, if the module says.
+    /// The owner and group of what is received into a dataset, if the module sets them.
     fn owner(&self, module: &Module) -> std::result::Result<(Option<u32>, Option<u32>), String> {
-        // Of a directory it is who writes.
+        // In a directory, the owner is the user that writes.
         if module.is_directory() {
             return Ok((None, None));
         }
@@ -358,7 +361,7 @@ impl Daemon {
             Id::Default => None,
             Id::Named(name) => Some(self.names.uid(name).ok_or_else(|| format!("Invalid uid {name}"))?),
         };
-        // Root can give files to anybody, and so do rsync's servers that run as root.
+        // Root can set any owner, and so can servers of rsync that run as root.
         if uid == Some(0) {
             return Ok((None, None));
         }
@@ -369,7 +372,7 @@ impl Daemon {
         Ok((uid, gid))
     }
 
-    /// Opens what a module serves.
+    /// Opens the tree that a module serves.
     fn open(&self, module: &Module) -> std::result::Result<Arc<dyn Source>, String> {
         if !module.is_directory() {
             return self.datasets.open(&module.path);
@@ -394,7 +397,7 @@ impl Daemon {
         })
     }
 
-    /// The groups that `gid` names, the one that files get first; `uid` is who is in all those that "*" stands for.
+    /// The groups of `gid`. New files get the first one. "*" stands for all groups of the user `uid`.
     fn gids(&self, module: &Module, uid: u32) -> std::result::Result<Vec<u32>, String> {
         let Id::Named(text) = &module.gid else {
             return Ok(vec![
@@ -424,7 +427,7 @@ impl Daemon {
         }
     }
 
-    /// Becomes who a directory is to be read as: this thread serves one connection only.
+    /// Makes this thread the user that the directory is read as. The thread serves one connection only.
     fn become_user(&self, module: &Module) -> std::result::Result<(), String> {
         if !module.is_directory() || !rustix::process::geteuid().is_root() {
             return Ok(());
@@ -440,10 +443,10 @@ impl Daemon {
         let switch = || -> rustix::io::Result<()> {
             rustix::thread::set_thread_groups(&gids)?;
             rustix::thread::set_thread_res_gid(gid, gid, gid)?;
-            // Files are opened as the effective user. Signals can be sent by whoever is the real or saved one, which others
-            // of that name must not be: what ends one thread ends the whole server.
+            // Files are opened as the effective user. A process can send signals if its user is the real or saved user
+            // of the target, so these stay root. A signal that ends one thread ends the whole server.
             rustix::thread::set_thread_res_uid(Uid::ROOT, uid, Uid::ROOT)?;
-            // Root can do what root can.
+            // Root keeps its capabilities.
             if uid.is_root() {
                 return Ok(());
             }
@@ -455,12 +458,12 @@ impl Daemon {
     }
 }
 
-/// The directory of a module, for names in it.
+/// Opens the directory of a module, for access to names in it.
 fn open_root(module: &Module) -> std::io::Result<OwnedFd> {
     trusted::directory(module.real_path.as_deref().unwrap_or(Path::new(&module.path)))
 }
 
-/// The list that `--files-from` names, which is in the module.
+/// The list of `--files-from`, which is a file of the module.
 fn file_list(module: &Module, source: &dyn Source, file: &[u8]) -> FileList {
     let (path, _) = clean(file);
     let opened = match module.hidden.hides(&path, false) {
@@ -470,12 +473,13 @@ fn file_list(module: &Module, source: &dyn Source, file: &[u8]) -> FileList {
     opened.map_err(|error| (format!("\"{}\" (in {})", String::from_utf8_lossy(&path), module.name), error))
 }
 
-/// A number that no other connection has at the time.
+/// A number that no other connection has at this time.
 pub(super) fn connection_number() -> String {
     rustix::thread::gettid().as_raw_nonzero().to_string()
 }
 
-/// What all commands of a connection are told; nothing if there are none, so that nobody asks for the client's name.
+/// The variables for all commands of a connection. Empty if there are no commands, so that the client's name is not
+/// looked up.
 fn variables(module: &Module, peer: &Peer, user: &str) -> Variables {
     let commands = [&module.early_exec, &module.pre_exec, &module.post_exec];
     if commands.iter().all(|command| command.is_none()) {
@@ -484,7 +488,7 @@ fn variables(module: &Module, peer: &Peer, user: &str) -> Variables {
     variables_of(module, peer, user)
 }
 
-/// What a command is told of a connection.
+/// The variables that describe a connection.
 fn variables_of(module: &Module, peer: &Peer, user: &str) -> Variables {
     [
         ("RSYNC_MODULE_NAME", module.name.clone()),
@@ -498,7 +502,7 @@ fn variables_of(module: &Module, peer: &Peer, user: &str) -> Variables {
     .into()
 }
 
-/// The client's arguments, those that are paths without the module's name.
+/// The client's arguments as variables. Paths are without the module's name.
 fn numbered(module: &str, args: &[Vec<u8>]) -> Variables {
     let mut are_paths = false;
     let mut numbered = vec![("RSYNC_ARG0".to_owned(), "rsyncd".into())];
@@ -511,7 +515,7 @@ fn numbered(module: &str, args: &[Vec<u8>]) -> Variables {
     numbered
 }
 
-/// The path in the module: names begin with the module's. Backslashes protect characters from a shell that there is none of.
+/// The path inside the module: arguments begin with the module's name.
 fn in_module(module: &str, path: &[u8]) -> Vec<u8> {
     match path.strip_prefix(module.as_bytes()) {
         Some([]) => Vec::new(),

@@ -1,11 +1,12 @@
-//! `socket options`: what is set on the sockets of clients (rsyncd.conf(5), "GLOBAL PARAMETERS"; socket(7), tcp(7), ip(7)).
+//! `socket options`: options for the sockets of clients (rsyncd.conf(5), "GLOBAL PARAMETERS"; socket(7), tcp(7),
+//! ip(7)).
 
 use std::io;
 use std::os::fd::AsFd;
 
 use rustix::net::sockopt;
 
-/// One of the list.
+/// A socket option with its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketOption {
     /// `SO_KEEPALIVE`.
@@ -21,14 +22,15 @@ pub enum SocketOption {
 }
 
 impl SocketOption {
-    /// From a list as the manual has it: `TCP_NODELAY, SO_SNDBUF=65536`. What is not known is reported in `warnings`.
+    /// Parses a list in the form of the manual: `TCP_NODELAY, SO_SNDBUF=65536`. Unknown options are added to
+    /// `warnings`.
     pub(super) fn parse_all(text: &str, warnings: &mut Vec<String>) -> Vec<Self> {
         let words = text.split([' ', '\t', ',']).filter(|word| !word.is_empty());
         let parsed = words.filter_map(|word| {
             let (name, value) =
                 word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
             match Self::parse(name, value) {
-                // Servers have that, and clients' sockets do not need it.
+                // Listening sockets have these in any case, and the sockets of clients do not need them.
                 _ if matches!(name, "SO_REUSEADDR" | "SO_BROADCAST") => None,
                 Some(option) => Some(option),
                 None => {
@@ -54,7 +56,7 @@ impl SocketOption {
         })
     }
 
-    /// Sets it.
+    /// Sets the option.
     ///
     /// # Errors
     /// When this socket has no such option.

@@ -1,7 +1,7 @@
-//! Files and directories that the operator names: in the configuration, on the command line.
+//! Opens files and directories that the operator names in the configuration or on the command line.
 //!
-//! They may be where others can write (`/tmp`, a user's home). A symbolic link on the way is followed if it is root's or of
-//! whoever runs the server; one that somebody else has put there is an error (`ELOOP`).
+//! They may be in places where other users can write (`/tmp`, a home directory). A symbolic link in the path is
+//! followed if it belongs to root or to the user of the server. A link of another user is an error (`ELOOP`).
 
 use std::fs::File;
 use std::io;
@@ -12,18 +12,18 @@ use std::path::Path;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Symbolic links followed at most, as Linux has it.
+/// The most symbolic links that are followed, as in Linux.
 const LINKS_MAX: usize = 40;
 
-/// Opens a file to be read.
+/// Opens a file for reading.
 ///
 /// # Errors
-/// When it cannot be opened, or somebody else's symbolic link is on the way.
+/// When it cannot be opened, or another user's symbolic link is in the path.
 pub fn open(path: &Path) -> io::Result<File> {
     Ok(File::from(walk(path, OFlags::RDONLY | OFlags::NOCTTY, Mode::empty())?))
 }
 
-/// Opens a file to be appended to, which is made if need be.
+/// Opens a file for appending, and creates it if it does not exist.
 ///
 /// # Errors
 /// As [`open`].
@@ -32,7 +32,7 @@ pub fn append(path: &Path) -> io::Result<File> {
     Ok(File::from(walk(path, flags, Mode::from_raw_mode(0o644))?))
 }
 
-/// Opens a directory to open files in.
+/// Opens a directory, for access to files in it.
 ///
 /// # Errors
 /// As [`open`].
@@ -58,7 +58,7 @@ fn walk(path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
             && let Some(target) = followed(next)?
         {
             if is_process_file(&at) && left.is_empty() {
-                // `/dev/fd/3` and its like: what a name leads to that is no path.
+                // `/dev/fd/3` and similar links in procfs lead to an open file, not to a path.
                 return Ok(rustix::fs::openat(&at, &name, flags | OFlags::CLOEXEC, mode)?);
             }
             links += 1;
@@ -72,7 +72,7 @@ fn walk(path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
             continue;
         }
         if left.is_empty() {
-            // What has come to be there since is not followed either.
+            // A symbolic link that was put there meanwhile is not followed.
             return Ok(rustix::fs::openat(&at, &name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode)?);
         }
         at = next.ok_or(Errno::NOENT)?;
@@ -80,12 +80,12 @@ fn walk(path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(&at, c".", flags | OFlags::CLOEXEC, mode)?)
 }
 
-/// Whether a directory is of procfs, whose links lead to open files.
+/// Whether a directory is in procfs, whose links lead to open files.
 fn is_process_file(directory: &impl AsFd) -> bool {
     rustix::fs::fstatfs(directory).is_ok_and(|found| found.f_type == libc::PROC_SUPER_MAGIC)
 }
 
-/// The target of what is open if it is a symbolic link.
+/// The target of an open symbolic link, or `None` for other files. A link of another user is an error.
 fn followed(link: &impl AsFd) -> io::Result<Option<Vec<u8>>> {
     let found = rustix::fs::statat(link, c"", AtFlags::EMPTY_PATH)?;
     if FileType::from_raw_mode(found.st_mode) != FileType::Symlink {

@@ -1,4 +1,4 @@
-//! Which files are left out: rules of the client and of the module (rsync(1), "FILTER RULES").
+//! Filter rules of the client and of the module, which exclude files (rsync(1), "FILTER RULES").
 
 mod rule;
 mod scope;
@@ -19,22 +19,22 @@ use rule::{Line, Merge, Wrong, cvs_rules};
 pub use scope::Scope;
 use work::Meter;
 
-/// Most rules of one list, and most in one directory's files.
+/// The most rules in one list, and in the files of one directory.
 const RULES_MAX: usize = 100_000;
-/// Most rules that a client sends, the longest one, and bytes of all of them.
+/// Limits for the rules that a client sends: their number, the length of each, and their bytes in all.
 const SENT_MAX: usize = 10_000;
 const RULE_MAX: usize = 8192;
 const SENT_LEN_MAX: usize = 1 << 20;
 
-/// What `--cvs-exclude` leaves out (rsync(1)).
+/// The patterns that `--cvs-exclude` excludes (rsync(1)).
 const CVS: &str = "RCS SCCS CVS CVS.adm RCSLOG cvslog.* tags TAGS .make.state .nse_depinfo *~ #* .#* ,* _$* *$ *.old \
     *.bak *.BAK *.orig *.rej .del-* *.a *.olb *.o *.obj *.so *.exe *.Z *.elc *.ln core .svn/ .git/ .hg/ .bzr/";
 
-/// One of a list of rules.
+/// An item of a list of rules.
 #[derive(Debug, Clone)]
 enum Item {
     Rule(Rule),
-    /// Rules of each directory's own file, by place in [`Filter::merges`].
+    /// The rules of a file in each directory, as an index into [`Filter::merges`].
     Merge(usize),
 }
 
@@ -43,26 +43,26 @@ enum Item {
 pub struct Filter {
     items: Vec<Item>,
     merges: Vec<Arc<Merge>>,
-    /// Those about names of attributes.
+    /// The rules for names of extended attributes.
     of_xattrs: Vec<Rule>,
-    /// It is about what is received: what may be deleted.
+    /// Whether the filter is for the receiving side, where it decides what may be deleted.
     receiving: bool,
-    /// It is a module's own: what a rule says of a directory, it says of all that is in it.
+    /// Whether the rules are those of a module. A rule for a directory then covers everything in it.
     is_of_module: bool,
-    /// What it may cost to apply them.
+    /// The limit on the work of applying the rules.
     meter: Meter,
-    /// What `-C` leaves out besides.
+    /// Further patterns that `-C` excludes.
     cvs_more: Vec<u8>,
 }
 
-/// What is asked about.
+/// The file that a filter decides about.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
-    /// Path in the transfer.
+    /// The path in the transfer.
     pub path: &'a [u8],
-    /// Path in the module, for rules that are about that.
+    /// The path in the module, for rules that apply to it.
     pub full: &'a [u8],
-    /// A directory.
+    /// Whether it is a directory.
     pub is_dir: bool,
 }
 
@@ -75,15 +75,15 @@ fn too_many() -> RsyncError {
 }
 
 impl Filter {
-    /// One for the rules of a module.
+    /// A filter for the rules of a module.
     pub fn of_module() -> Self {
         Self { is_of_module: true, ..Self::default() }
     }
 
-    /// One with these rules, as far as they are of this side.
+    /// A filter with those of the rules that apply to this side.
     ///
     /// # Errors
-    /// When one is none, or they are too many.
+    /// When a rule is invalid, or there are too many.
     pub fn of_rules(rules: &[Vec<u8>], receiving: bool) -> Result<Self> {
         let mut filter = Self { receiving, ..Self::default() };
         for rule in rules {
@@ -92,16 +92,16 @@ impl Filter {
         Ok(filter)
     }
 
-    /// Reads the rules that a client sends after its arguments, which `first` stand before; those of the other side than this one
-    /// are left out.
+    /// Reads the rules that a client sends after its arguments. The rules of `first` come before them. Rules for the
+    /// other side only are left out.
     ///
     /// # Errors
-    /// When one is none, or they are too many.
+    /// When a rule is invalid, or there are too many.
     pub fn receive(from: &mut impl Read, protocol: u8, receiving: bool, first: &[Vec<u8>]) -> Result<Self> {
         Self::receive_with(from, protocol, receiving, (first, &[]))
     }
 
-    /// The same, where `-C` stands for more patterns.
+    /// The same, with further patterns for `-C`.
     ///
     /// # Errors
     /// As [`Filter::receive`].
@@ -129,7 +129,7 @@ impl Filter {
                 return Err(too_many());
             }
             match line.as_slice() {
-                // Before version 29 a pattern was enough, for what is left out.
+                // Before version 29 a bare pattern was an exclude rule.
                 [b'-' | b'+', b' ', ..] | b"!" => filter.add(&line)?,
                 pattern if protocol < 29 => filter.add(&[b"- ", pattern].concat())?,
                 _ => filter.add(&line)?,
@@ -138,7 +138,7 @@ impl Filter {
         Err(too_many())
     }
 
-    /// The same rules, whose use by a client has a limit, and an end when the client is gone.
+    /// The same rules with a limit on the work that a client causes. The work also ends when the client is gone.
     #[must_use]
     pub fn metered(self, client: Patience) -> Self {
         Self { meter: Meter::of(client), ..self }
@@ -147,7 +147,7 @@ impl Filter {
     /// Adds a rule as it is written on a command line: `- *.o`, `+ /a/***`, `: .rsync-filter`.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the rule is invalid.
     pub fn add(&mut self, line: &[u8]) -> Result<()> {
         if self.items.len() >= RULES_MAX {
             return Err(too_many());
@@ -163,14 +163,14 @@ impl Filter {
             Line::Rule(rule) if rule.of_xattrs => self.of_xattrs.push(rule),
             Line::Rule(rule) => self.items.push(Item::Rule(rule)),
             Line::Cvs => self.items.extend(cvs_rules(&self.cvs_more).into_iter().map(Item::Rule)),
-            // Of a file at the client, which has sent what is in it instead.
+            // Names a file at the client, which sends the content of the file instead of this rule.
             Line::Merge(merge) if merge.is_once => return Err(refused(Wrong::Unknown, line)),
             Line::Merge(merge) => add_merge(&mut self.items, &mut self.merges, merge),
         }
         Ok(())
     }
 
-    /// The file that a rule says whose lines are rules (`. FILE`, `merge FILE`).
+    /// The file of a merge rule (`. FILE`, `merge FILE`). Its lines are rules.
     pub fn merged_file(rule: &[u8]) -> Option<&[u8]> {
         let at = rule.iter().position(|byte| matches!(byte, b' ' | b'_'))?;
         match &rule[..at] {
@@ -179,13 +179,14 @@ impl Filter {
         }
     }
 
-    /// Adds a pattern of what to leave out, or to include.
+    /// Adds a pattern that excludes files, or includes them.
     pub fn add_pattern(&mut self, pattern: &[u8], include: bool) {
         let pattern = self.covering(pattern, |_| !include);
         self.items.push(Item::Rule(Rule::new(&pattern, include)));
     }
 
-    /// A rule of a module that leaves out a directory, `dir/`, leaves out what is in it: as if it were `dir/***`.
+    /// Extends a module's rule that excludes a directory, `dir/`, to `dir/***`, so that it covers what is in the
+    /// directory.
     fn covering<'l>(&self, line: &'l [u8], leaves_out: impl Fn(&[u8]) -> bool) -> Cow<'l, [u8]> {
         let names_dir = line.len() > 1 && line.ends_with(b"/") && !line.ends_with(b" /");
         match self.is_of_module && names_dir && leaves_out(line) {
@@ -194,26 +195,26 @@ impl Filter {
         }
     }
 
-    /// Adds what `--cvs-exclude` leaves out: the usual names, and each directory's `.cvsignore`.
+    /// Adds the rules of `--cvs-exclude`: the usual patterns, and `.cvsignore` of each directory.
     pub fn add_cvs(&mut self) {
         add_merge(&mut self.items, &mut self.merges, Merge::cvs());
         self.items.extend(cvs_rules(&self.cvs_more).into_iter().map(Item::Rule));
     }
 
-    /// Whether there are no rules about files.
+    /// Whether there are no rules for files.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// Whether directories' own files have a say.
+    /// Whether there are rules in files of the directories.
     pub fn has_merges(&self) -> bool {
         !self.merges.is_empty()
     }
 
-    /// Whether a file is left out.
+    /// Whether a file is excluded.
     ///
     /// # Errors
-    /// When a client's rules take too long to find out.
+    /// When the client's rules need too much work.
     pub fn excludes(&self, subject: Subject<'_>, scope: Option<&Arc<Scope>>) -> Result<bool> {
         let mut work = self.meter.begin();
         let is_excluded = self.says(subject, scope, &mut work) == Some(false);
@@ -228,10 +229,10 @@ impl Filter {
         })
     }
 
-    /// Whether an attribute of files is left out, by its name.
+    /// Whether an extended attribute with this name is excluded.
     ///
     /// # Errors
-    /// As of files.
+    /// As for files.
     pub fn excludes_xattr(&self, name: &[u8]) -> Result<bool> {
         let subject = Subject { path: name, full: name, is_dir: false };
         let mut work = self.meter.begin();
@@ -240,10 +241,10 @@ impl Filter {
         Ok(said == Some(false))
     }
 
-    /// Does work for the client that is none of its rules: it counts as if it were.
+    /// Does other work for the client, and counts it like that of the rules.
     ///
     /// # Errors
-    /// When there has been too much of it.
+    /// When there was too much of it.
     pub fn charge<T>(&self, work: impl FnOnce(&mut Work) -> T) -> Result<T> {
         let mut left = self.meter.rest();
         let done = work(&mut left);
@@ -252,7 +253,7 @@ impl Filter {
     }
 }
 
-/// Adds a file of rules, once: one of that name that is there already counts where it stands.
+/// Adds a file of rules, unless a file of that name is in the list already.
 fn add_merge(items: &mut Vec<Item>, merges: &mut Vec<Arc<Merge>>, merge: Merge) {
     if merges.iter().all(|other| other.name != merge.name) {
         let itself = merge.excludes_itself.then(|| Item::Rule(Rule::new(&merge.name, false)));
@@ -263,7 +264,8 @@ fn add_merge(items: &mut Vec<Item>, merges: &mut Vec<Arc<Merge>>, merge: Merge) 
 }
 
 impl Filter {
-    /// Whether rules of a module's hide a path of it, or a directory on the way there: what is in a directory that is hidden is hidden too.
+    /// Whether a module's rules hide a path or one of its parent directories. Everything in a hidden directory is
+    /// hidden.
     pub(crate) fn hides(&self, path: &[u8], is_dir: bool) -> bool {
         if self.is_empty() || path.is_empty() {
             return false;
@@ -274,14 +276,14 @@ impl Filter {
             .any(|(path, is_dir)| self.hides_it(path, is_dir))
     }
 
-    /// Whether a path itself is hidden, wherever it is.
+    /// Whether the rules hide this path itself, regardless of its parents.
     pub(crate) fn hides_it(&self, path: &[u8], is_dir: bool) -> bool {
         let subject = Subject { path, full: path, is_dir };
         self.says(subject, None, &mut Work::unlimited()) == Some(false)
     }
 }
 
-/// The last name of a path.
+/// The last component of a path.
 pub(crate) fn base_name(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
 }

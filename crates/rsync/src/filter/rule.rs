@@ -1,53 +1,53 @@
-//! One rule.
+//! A single filter rule, and the parser for rules.
 
 use super::wild::Pattern;
 use super::work::Work;
 use super::{CVS, Subject, base_name};
 
-/// A pattern, and what it says of what it matches.
+/// A pattern, and whether it includes or excludes the files that match.
 #[derive(Debug, Clone)]
 pub struct Rule {
     text: Text,
     reach: Reach,
     include: bool,
-    /// Says it of what does not match.
+    /// The rule applies to files that do not match.
     negated: bool,
     only_dirs: bool,
-    /// The pattern began with a slash: it is about the whole path.
+    /// The pattern began with a slash: it is matched against the whole path.
     anchored: bool,
-    /// It begins with `**`, which can stand for the slash before the first name too.
+    /// The pattern begins with `**`, which can also match the slash before the first component.
     is_wide_first: bool,
-    /// It ends with `***`: `dir/***` is also about the directory itself.
+    /// The pattern ends with `***`: `dir/***` also matches the directory itself.
     with_top: bool,
-    /// The path is that in the module, not in the transfer.
+    /// The pattern is matched against the path in the module instead of the path in the transfer.
     absolute: bool,
-    /// About names of attributes, not of files.
+    /// The rule applies to names of extended attributes instead of files.
     pub(super) of_xattrs: bool,
-    /// The directory in the module whose file the rule is from: anchored there.
+    /// The directory (path in the module) whose file has the rule. The pattern is anchored there.
     base: Option<Vec<u8>>,
-    /// Whose rule it is.
+    /// The sides that the rule applies to.
     pub(super) sides: Sides,
 }
 
-/// What a path is compared with. Only where there is a wildcard is a backslash special.
+/// The text of a pattern. A backslash is special only in patterns with wildcards.
 #[derive(Debug, Clone)]
 enum Text {
     Literal(Vec<u8>),
     Wild(Pattern),
 }
 
-/// The part of a path that is compared.
+/// The part of a path that is matched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reach {
-    /// The last so many names.
+    /// This number of components at the end.
     Last(usize),
-    /// All of it.
+    /// The whole path.
     Whole,
-    /// All of it, or what follows any of its slashes.
+    /// The whole path, or the rest after any of its slashes.
     AnyEnd,
 }
 
-/// Whose rule it is: of who sends (what is in the list), of who receives (what may be deleted), of both.
+/// The sides that a rule applies to: the sender (what is in the list), the receiver (what may be deleted), or both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sides {
     pub(super) sender: bool,
@@ -57,35 +57,35 @@ pub(super) struct Sides {
 impl Sides {
     const BOTH: Self = Self { sender: true, receiver: true };
 
-    /// Whether it counts where files are received, or sent.
+    /// Whether the rule applies to the receiving side, or to the sending side.
     pub(super) fn count(self, receiving: bool) -> bool {
         if receiving { self.receiver } else { self.sender }
     }
 }
 
-/// A file of rules, in each directory or once.
+/// A file with rules, in each directory or once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Merge {
     pub(super) name: Vec<u8>,
-    /// Looked for above what is asked for, too.
+    /// The file is also read in the parent directories of the transfer.
     pub(super) is_from_top: bool,
     pub(super) is_inherited: bool,
     pub(super) is_once: bool,
     pub(super) excludes_itself: bool,
-    /// Words instead of lines.
+    /// The rules are separated by spaces instead of lines.
     by_words: bool,
-    /// All are patterns of one kind.
+    /// All rules of the file are patterns of one kind.
     only: Option<bool>,
-    /// "!" clears even where all are patterns.
+    /// "!" clears the list even though all rules are patterns.
     is_cvs: bool,
-    /// What its rules are unless they say so themselves.
+    /// The defaults for the rules of the file.
     absolute: bool,
     of_xattrs: bool,
     is_sided: bool,
     pub(super) sides: Sides,
 }
 
-/// What a line of rules can be.
+/// The kinds of a line with a rule.
 pub(super) enum Line {
     Rule(Rule),
     Merge(Merge),
@@ -93,7 +93,7 @@ pub(super) enum Line {
     Cvs,
 }
 
-/// Why a line is no rule, in rsync's words.
+/// Why a line is not a rule, in rsync's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Wrong {
     #[error("Unknown filter rule")]
@@ -110,7 +110,7 @@ pub(super) enum Wrong {
     Xattrs,
 }
 
-/// The short form of a rule's long name, and what follows it.
+/// The short form of a rule's kind, and the rest of the line.
 fn kind_of(line: &[u8]) -> Option<(u8, &[u8])> {
     const LONG: [(&[u8], u8); 9] = [
         (b"exclude", b'-'),
@@ -134,7 +134,7 @@ fn kind_of(line: &[u8]) -> Option<(u8, &[u8])> {
     Some((*first, rest.strip_prefix(b",").unwrap_or(rest)))
 }
 
-/// What may stand between a rule's kind and its pattern.
+/// The modifiers between the kind of a rule and its pattern.
 #[derive(Default)]
 struct Modifiers {
     absolute: bool,
@@ -150,11 +150,11 @@ struct Modifiers {
 }
 
 impl Modifiers {
-    /// Takes them off a rule; what is left is the pattern.
+    /// Parses the modifiers. Returns them and the pattern.
     fn take(mut rest: &[u8], kind: u8) -> Result<(Self, &[u8]), Wrong> {
         let mut found = Self::default();
         let is_merge = matches!(kind, b'.' | b':');
-        // The kinds "H", "S", "P" and "R" say themselves whose they are.
+        // The kinds "H", "S", "P" and "R" have fixed sides.
         let is_plain = matches!(kind, b'-' | b'+');
         loop {
             match rest {
@@ -182,7 +182,7 @@ impl Modifiers {
         }
     }
 
-    /// Whose rule it is, where its kind does not say so.
+    /// The sides of a rule whose kind does not fix them.
     fn sides(&self) -> Sides {
         match (self.sender, self.receiver) {
             (false, false) => Sides::BOTH,
@@ -196,7 +196,7 @@ impl Line {
         Self::parse_in(line, None)
     }
 
-    /// A line of a file, which says what its rules are by default.
+    /// Parses a line of a file. The file has defaults for its rules.
     fn parse_in(line: &[u8], file: Option<&Merge>) -> Result<Self, Wrong> {
         let (kind, rest) = kind_of(line).ok_or(Wrong::End)?;
         let include = match kind {
@@ -275,7 +275,7 @@ impl Merge {
         }
     }
 
-    /// What a file of such rules says, with the number of each line; its rules are anchored at `base`.
+    /// The rules in the text of such a file, with their line numbers. They are anchored at `base`.
     pub(super) fn lines(&self, text: &[u8], base: &[u8]) -> Vec<(usize, Result<Line, Wrong>)> {
         let mut found = Vec::new();
         for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
@@ -290,7 +290,7 @@ impl Merge {
         found
     }
 
-    /// A line's words; a kind of rule by itself goes with the word after it.
+    /// The words of a line. A word that is only the kind of a rule is joined with the next one.
     fn words(&self, line: &[u8]) -> Vec<Vec<u8>> {
         let mut words: Vec<Vec<u8>> = Vec::new();
         let is_kind = |word: &[u8]| self.only.is_none() && matches!(Line::parse(word), Err(Wrong::End));
@@ -320,7 +320,7 @@ impl Merge {
     }
 }
 
-/// The rules that "-C" stands for, with more patterns of this side. After "!" only what follows counts.
+/// The rules of "-C", with further patterns of this side. "!" removes the patterns before it.
 pub(super) fn cvs_rules(more: &[u8]) -> Vec<Rule> {
     let more = more.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     let mut rules = Vec::new();
@@ -334,7 +334,7 @@ pub(super) fn cvs_rules(more: &[u8]) -> Vec<Rule> {
 }
 
 impl Rule {
-    /// From a bare pattern.
+    /// A rule from a bare pattern.
     pub fn new(pattern: &[u8], include: bool) -> Self {
         let (pattern, only_dirs) = match pattern.strip_suffix(b"/") {
             Some(directory) if !directory.is_empty() => (directory, true),
@@ -373,7 +373,7 @@ impl Rule {
         }
     }
 
-    /// What it says of a file, if it says something: to be sent or not.
+    /// Whether the rule includes or excludes a file. `None` if it does not apply.
     pub(super) fn says(&self, subject: Subject<'_>, work: &mut Work) -> Option<bool> {
         let is_like = (subject.is_dir || !self.only_dirs) && self.is_like(subject, work);
         (is_like != self.negated).then_some(self.include)
@@ -389,7 +389,8 @@ impl Rule {
             },
             _ => subject.path,
         };
-        // Where the path does not begin at the transfer's root, there is a slash before the first name of the transfer.
+        // In a path that does not begin at the root of the transfer, a slash precedes the first component of the
+        // transfer.
         let is_at_root = !self.absolute || path.len() == subject.path.len();
         let (before, after) = (self.is_wide_first && is_at_root, self.with_top && subject.is_dir);
         if !before && !after {
@@ -419,7 +420,7 @@ impl Rule {
     }
 }
 
-/// The last so many names of a path, if it has as many.
+/// The last `count` components of a path, if it has that many.
 fn last_names(path: &[u8], count: usize) -> Option<&[u8]> {
     let mut slashes = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/');
     match slashes.nth(count - 1) {
@@ -428,7 +429,7 @@ fn last_names(path: &[u8], count: usize) -> Option<&[u8]> {
     }
 }
 
-/// The path from a directory on.
+/// The rest of a path below a directory.
 fn below<'p>(path: &'p [u8], directory: &[u8]) -> Option<&'p [u8]> {
     match directory {
         b"" => Some(path),

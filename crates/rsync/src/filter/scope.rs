@@ -1,4 +1,4 @@
-//! What directories' own files say of what is in them (rsync(1), "MERGE-FILE FILTER RULES").
+//! The rules in files of the directories (rsync(1), "MERGE-FILE FILTER RULES").
 
 use std::io::Read;
 use std::sync::Arc;
@@ -8,39 +8,40 @@ use super::{Filter, Item, RULES_MAX, Subject, Work, add_merge};
 use crate::error::{ExitCode, Result, RsyncError};
 use crate::source::Source;
 
-/// Longest file of rules.
+/// The longest file of rules, in bytes.
 const FILE_MAX: u64 = 4 << 20;
-/// Files that a directory's rules may be in.
+/// The most files of rules that a directory can have.
 const MERGES_MAX: usize = 32;
-/// Files that name one another.
+/// The most files that include one another.
 const DEPTH_MAX: usize = 8;
 
-/// What the files of rules in a directory, and those above it, say.
+/// The rules in the files of a directory and of its parents.
 #[derive(Debug)]
 pub struct Scope {
     parent: Option<Arc<Scope>>,
-    /// All that are looked for here: the client's, then those that the files of directories above, or of this one, name.
+    /// The files that are read here: those of the client's rules, then those that the files of this directory or its
+    /// parents name.
     merges: Vec<Arc<Merge>>,
-    /// What each of them says here.
+    /// The rules of each file in this directory.
     lists: Vec<List>,
 }
 
 #[derive(Debug, Default)]
 struct List {
     items: Vec<Item>,
-    /// What is said above does not count any more.
+    /// The rules of the parent directories do not apply any more.
     is_cleared: bool,
 }
 
 impl Scope {
-    /// What the files of one name say of a file.
+    /// What the rules in the files at index `at` decide about a file.
     pub(super) fn says(&self, at: usize, subject: Subject<'_>, work: &mut Work) -> Option<bool> {
         let is_inherited = self.merges.get(at).is_some_and(|merge| merge.is_inherited);
         let mut next = Some(self);
         while let Some(list) = next.and_then(|scope| scope.lists.get(at)) {
             let said = list.items.iter().find_map(|item| match item {
                 Item::Rule(rule) => rule.says(subject, work),
-                // Of what a file names, the number is greater than its own: there is an end.
+                // A file has a greater index than the file that names it, so the recursion ends.
                 Item::Merge(named) => self.says(*named, subject, work),
             });
             if said.is_some() || list.is_cleared || !is_inherited {
@@ -53,10 +54,10 @@ impl Scope {
 }
 
 impl Filter {
-    /// Reads a directory's own files of rules; `full` is its path in the source.
+    /// Reads the rule files of a directory. `full` is its path in the source.
     ///
     /// # Errors
-    /// When a line of one is no rule, or a file is too long.
+    /// When a line is not a rule, or a file is too long.
     pub fn enter(
         &self,
         parent: Option<&Arc<Scope>>,
@@ -66,10 +67,10 @@ impl Filter {
         self.read(parent, source, full, |_| true)
     }
 
-    /// Reads, in all directories above `full`, the files that are looked for there too (`: /name`).
+    /// Reads the rule files in all parents of `full`, as far as they apply there (`: /name`).
     ///
     /// # Errors
-    /// As of a directory itself.
+    /// As for the directory itself.
     pub fn enter_above(&self, source: &dyn Source, full: &[u8]) -> Result<Option<Arc<Scope>>> {
         let mut scope = None;
         if full.is_empty() || !self.merges.iter().any(|merge| merge.is_from_top) {
@@ -95,7 +96,7 @@ impl Filter {
         let merges = parent.map_or_else(|| self.merges.clone(), |parent| parent.merges.clone());
         let mut reading = Reading { source, directory, merges, rules: 0, receiving: self.receiving };
         let mut lists: Vec<List> = Vec::new();
-        // There may be more of them on the way.
+        // A file that is read may add further ones.
         while let Some(merge) = reading.merges.get(lists.len()).cloned() {
             let mut list = List::default();
             if is_wanted(&merge) {
@@ -107,7 +108,7 @@ impl Filter {
     }
 }
 
-/// One directory's files being read.
+/// The state of reading the files of one directory.
 struct Reading<'a> {
     source: &'a dyn Source,
     directory: &'a [u8],
@@ -117,7 +118,7 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Takes in what a file says; one that cannot be read says nothing, unless another one names it.
+    /// Adds the rules of a file. A file that cannot be read has no rules. If another file includes it, that is an error.
     fn file(&mut self, merge: &Merge, list: &mut List, depth: usize) -> Result<()> {
         let path = match self.directory {
             b"" => merge.name.clone(),
@@ -162,7 +163,7 @@ mod tests {
     use super::*;
     use crate::source::DirectorySource;
 
-    /// What a filter with `: .rules` says of "d/a" and "d/b", where these files are in "d".
+    /// Whether a filter with `: .rules` excludes "d/a" and "d/b", when "d" has these files.
     fn excluded(files: &[(&str, &str)]) -> Result<(bool, bool)> {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("d")).unwrap();
@@ -186,7 +187,7 @@ mod tests {
         assert_eq!(excluded(&[(".rules", ". more\n"), ("more", "- /a\n")]).unwrap(), (true, false));
         assert_eq!(excluded(&[(".rules", ":n more\n+ a\n"), ("more", "- ?\n")]).unwrap(), (true, true));
         assert_eq!(excluded(&[(".rules", "+ a\n: more\n"), ("more", "- ?\n")]).unwrap(), (false, true));
-        // One that is looked for already is where it was.
+        // A file that is in the list already keeps its place.
         assert_eq!(excluded(&[(".rules", ": .rules\n- a\n")]).unwrap(), (true, false));
     }
 

@@ -1,21 +1,21 @@
-//! Patterns with wildcards: `*` and `?` stop at slashes, `**` does not, `[a-z]` is a set, and a backslash takes the next
-//! character as it is.
+//! Patterns with wildcards. `*` and `?` do not match slashes, `**` does, `[a-z]` is a set, and a backslash makes the
+//! next character literal.
 //!
-//! A pattern is compiled once. Matching never tries all ways to share a text among the stars: a star that is followed by
-//! another one of its kind never has to take more than it took first, so that only the last `*` and the last `**` are
-//! tried again. Everything after the last star has a fixed length and is compared first.
+//! A pattern is compiled once. Matching never tries all ways to divide a text among the stars. When another star of the
+//! same kind follows a star, the first one never has to match more than at first. So only the last `*` and the last
+//! `**` are tried again. Everything after the last star has a fixed length and is compared first.
 
 use super::work::Work;
 
-/// One element of a pattern: a byte by its value, one of these, or a set by its number.
+/// An element of a pattern: the value of a byte, one of these constants, or `SET` plus the number of a set.
 const ANY: u16 = 0x100;
 const STAR: u16 = 0x101;
 const WIDE: u16 = 0x102;
-/// Matches nothing: the pattern ends in the middle of an element.
+/// Matches nothing, because the pattern ends in the middle of an element.
 const NEVER: u16 = 0x103;
 const SET: u16 = 0x8000;
 
-/// The bytes in a set, a bit each.
+/// A set of bytes, with one bit for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Set([u64; 4]);
 
@@ -36,17 +36,17 @@ impl Set {
 pub struct Pattern {
     elements: Vec<u16>,
     sets: Vec<Set>,
-    /// The place of the last star.
+    /// The index of the last star.
     last_star: Option<usize>,
 }
 
-/// Whether all of `text` is as the pattern says.
+/// Whether the pattern matches all of `text`.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     Pattern::new(pattern).matches(text, &mut Work::unlimited())
 }
 
 impl Pattern {
-    /// Compiles a pattern; each text is one.
+    /// Compiles a pattern. Every text is a valid pattern.
     pub fn new(mut pattern: &[u8]) -> Self {
         let (mut elements, mut sets): (Vec<u16>, Vec<Set>) = (Vec::new(), Vec::new());
         while let [first, rest @ ..] = pattern {
@@ -86,7 +86,7 @@ impl Pattern {
         Self { elements, sets, last_star }
     }
 
-    /// Whether all of `text` is as the pattern says; `false` too when there is no work left to find out.
+    /// Whether the pattern matches all of `text`. Also `false` when the work is used up.
     pub fn matches(&self, text: &[u8], work: &mut Work) -> bool {
         let fixed = self.last_star.map_or(0, |at| at + 1);
         let tail = &self.elements[fixed..];
@@ -102,10 +102,10 @@ impl Pattern {
         are_alike && (self.last_star.is_none() || self.begins(&self.elements[..fixed], text, work))
     }
 
-    /// Whether the text is as these elements say, of which the last one is a star.
+    /// Whether these elements match the text. The last one is a star.
     fn begins(&self, elements: &[u16], text: &[u8], work: &mut Work) -> bool {
         let (mut element, mut at) = (0, 0);
-        // What follows the last star of each kind, and where in the text that is tried.
+        // For the last star of each kind: the element after it, and the position in the text where that is tried.
         let mut star: Option<(usize, usize)> = None;
         let mut wide: Option<(usize, usize)> = None;
         while work.spend(1) {
@@ -128,7 +128,7 @@ impl Pattern {
                     continue;
                 }
                 one => match text.get(at) {
-                    // From further on there is even less text.
+                    // At a later position there is even less text.
                     None => return false,
                     Some(byte) if self.is(one, *byte) => {
                         (element, at) = (element + 1, at + 1);
@@ -150,7 +150,7 @@ impl Pattern {
         false
     }
 
-    /// Whether a byte is as an element that is no star says.
+    /// Whether an element that is not a star matches a byte.
     fn is(&self, element: u16, byte: u8) -> bool {
         match element {
             ANY => byte != b'/',
@@ -161,14 +161,14 @@ impl Pattern {
     }
 }
 
-/// A set, after its opening bracket, and what follows it; `None` if it has no end, or names a class that there is not.
+/// Parses a set after its opening bracket. Returns it and the rest. `None` if it has no end, or names an unknown class.
 fn set(pattern: &[u8]) -> Option<(Set, &[u8])> {
     let (negated, mut rest) = match pattern {
         [b'!' | b'^', rest @ ..] => (true, rest),
         _ => (false, pattern),
     };
     let mut set = Set::default();
-    // What a range may begin with.
+    // The possible start of a range.
     let mut before: Option<u8> = None;
     let mut is_first = true;
     loop {
@@ -190,7 +190,7 @@ fn set(pattern: &[u8]) -> Option<(Set, &[u8])> {
                         add_class(&mut set, name)?;
                         (rest, before) = (&after[end + 1..], None);
                     }
-                    // No class: a bracket like any other character.
+                    // Not a class: the bracket is an ordinary character.
                     None => {
                         set.add(b'[', b'[');
                         before = Some(b'[');
@@ -299,7 +299,7 @@ mod tests {
         assert!(!Pattern::new(b"*abc*").matches(b"xxxxxxxxabc", &mut work) && work.is_over());
     }
 
-    /// The same by trying everything.
+    /// A matcher that tries everything, for comparison.
     fn naive(pattern: &Pattern, elements: &[u16], text: &[u8]) -> bool {
         match (elements, text) {
             ([], _) => text.is_empty(),

@@ -1,8 +1,8 @@
-//! What it may cost to apply the rules that a client sent.
+//! Limits the work of applying the rules that a client sent.
 //!
-//! Work is counted in steps of the matcher, some nanoseconds each, so that what is refused does not depend on how busy the
-//! machine is. A connection has some steps to begin with and more for each name that it asks about: lists of thousands of
-//! rules pass, and none costs more than a small multiple of reading the names from a disk.
+//! Work is counted in steps of the matcher, each of some nanoseconds. So the limit does not depend on the load of the
+//! machine. A connection has some steps at the start, and gets more for each name that is checked. Lists of thousands
+//! of rules stay within the limit. No list costs more than a small multiple of reading the names from a disk.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::error::{ExitCode, Result, RsyncError};
 use crate::wire::Patience;
 
-/// Steps of a connection, whatever it asks about.
+/// The steps of a connection at its start.
 const STEPS: u64 = 100_000_000;
-/// Steps more for each name.
+/// The further steps for each name.
 const STEPS_PER_NAME: u64 = 10_000;
-/// Steps after which it is looked whether the client is still there.
+/// The steps after which the connection to the client is checked.
 const STEPS_PER_LOOK: u64 = 20_000_000;
 
-/// Steps that may be done now.
+/// The steps that may be done now.
 #[derive(Debug)]
 pub struct Work {
     left: u64,
@@ -30,12 +30,12 @@ impl Work {
         Self { left, done: 0, is_over: false }
     }
 
-    /// For rules and texts of which not both are a stranger's.
+    /// No limit. For cases where rules and texts are not both from a client.
     pub fn unlimited() -> Self {
         Self::of(u64::MAX)
     }
 
-    /// Does some steps; `false` if there are not so many left.
+    /// Uses some steps. Returns `false` if fewer are left.
     #[inline]
     pub fn spend(&mut self, steps: u64) -> bool {
         match self.left.checked_sub(steps) {
@@ -51,7 +51,7 @@ impl Work {
         }
     }
 
-    /// Whether more steps were wanted than there were.
+    /// Whether there were too few steps.
     pub(super) fn is_over(&self) -> bool {
         self.is_over
     }
@@ -80,7 +80,7 @@ impl Meter {
         })))
     }
 
-    /// The steps for one more name.
+    /// The steps that are left, with those for one more name.
     pub(super) fn begin(&self) -> Work {
         match &self.0 {
             None => Work::unlimited(),
@@ -91,15 +91,15 @@ impl Meter {
         }
     }
 
-    /// The steps that are left, without more for a name.
+    /// The steps that are left, without those for another name.
     pub(super) fn rest(&self) -> Work {
         self.0.as_ref().map_or_else(Work::unlimited, |account| Work::of(account.left.load(Ordering::Relaxed)))
     }
 
-    /// Takes what was done off the account.
+    /// Subtracts the steps that were used.
     ///
     /// # Errors
-    /// When there was not enough, or the client is gone.
+    /// When there were too few, or the client is gone.
     pub(super) fn end(&self, work: &Work) -> Result<()> {
         let Some(account) = &self.0 else { return Ok(()) };
         let take = |from: &AtomicU64, steps: u64| {
@@ -135,7 +135,7 @@ mod tests {
         };
         assert!(spend(STEPS) && (0..1000).all(|_| spend(STEPS_PER_NAME)));
         assert!(spend(STEPS_PER_NAME) && !spend(3 * STEPS_PER_NAME));
-        // What was refused once stays so.
+        // Once the limit was exceeded, everything is refused.
         assert!(!spend(1));
         let free = Meter::default();
         let mut work = free.begin();

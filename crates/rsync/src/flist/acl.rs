@@ -1,4 +1,4 @@
-//! POSIX ACLs in file lists: each different one is sent once, and told by number from then on.
+//! POSIX ACLs in file lists. Each different ACL is sent once. Later entries refer to it by number.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read, Write};
@@ -12,19 +12,19 @@ const GROUP_OBJ: u8 = 2;
 const MASK_OBJ: u8 = 4;
 const OTHER_OBJ: u8 = 8;
 const NAMED: u8 = 16;
-/// Bits below a named entry's permissions.
+/// The bits below the permissions of a named entry.
 const NAME_FOLLOWS: u32 = 1;
 const IS_USER: u32 = 2;
 const PERMISSIONS_SHIFT: u32 = 2;
 
-/// An ACL as it is sent.
+/// An ACL in the form of the protocol.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 struct WireAcl {
     user: Option<u8>,
     group: Option<u8>,
     mask: Option<u8>,
     other: Option<u8>,
-    /// Number, whether it is a user's, permissions.
+    /// The number of the user or group, whether it is a user, and the permissions.
     named: Vec<(u32, bool, u8)>,
 }
 
@@ -47,7 +47,8 @@ impl WireAcl {
         wire
     }
 
-    /// Leaves out what the mode says anyway. Beside a mask, the group's own permissions are in no mode.
+    /// Leaves out what the mode of the file has already. The mode has the mask in the place of the group's permissions,
+    /// so these are kept beside a mask.
     fn without_mode(mut self, mode: u32) -> Self {
         let of_group = (mode >> 3 & 7) as u8;
         (self.user, self.other) = (None, None);
@@ -93,22 +94,22 @@ impl WireAcl {
     }
 }
 
-/// Named entries that an ACL may have: Linux has no room for more in an attribute.
+/// The most named entries of an ACL. Linux has no room for more in an attribute.
 const NAMED_MAX: usize = 8192;
 
 fn invalid(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// An ACL as it arrived, with the sender's numbers of owners.
+/// A received ACL. It has the sender's numbers of users and groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceivedAcl(WireAcl);
 
 impl ReceivedAcl {
-    /// Reads one. `name` is told names that come with numbers: the number, whether it is a user's, the name.
+    /// Reads an ACL. `name` is called for names that come with numbers: the number, whether it is a user, and the name.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the bytes are not an ACL.
     pub(super) fn read(from: &mut impl Read, mut name: impl FnMut(u32, bool, &[u8])) -> io::Result<Self> {
         let flags = from.read_u8()?;
         let mut part = |flag: u8| -> io::Result<Option<u8>> {
@@ -148,14 +149,14 @@ impl ReceivedAcl {
         Ok(Self(acl))
     }
 
-    /// The access ACL of a file of this mode; `None` if it says no more than the mode. `own` gives this side's numbers: of a number,
-    /// and whether it is a user's.
+    /// The access ACL of a file with this mode. `None` if it adds nothing to the mode. `own` maps a number, and whether
+    /// it is a user, to this side's number.
     pub fn access(&self, mode: u32, own: impl Fn(u32, bool) -> u32) -> Option<PosixAcl> {
         let of_group = (mode >> 3 & 7) as u8;
         if self.0.named.is_empty() && self.0.mask.is_none() {
             return None;
         }
-        // The mode has the mask where its group's permissions are.
+        // In the mode, the mask is in the place of the group's permissions.
         let complete = WireAcl {
             user: Some((mode >> 6 & 7) as u8),
             group: Some(self.0.group.unwrap_or(of_group)),
@@ -166,7 +167,7 @@ impl ReceivedAcl {
         Some(complete.posix(own))
     }
 
-    /// A directory's default ACL; `None` if there is none.
+    /// The default ACL of a directory. `None` if there is none.
     pub fn default(&self, own: impl Fn(u32, bool) -> u32) -> Option<PosixAcl> {
         if self.0 == WireAcl::default() {
             return None;
@@ -198,25 +199,25 @@ impl WireAcl {
         });
         let mut entries: Vec<Entry> = parts.into_iter().flatten().chain(named).collect();
         entries.sort();
-        // Two names may be one number here.
+        // Two names may have the same number here.
         entries.dedup_by_key(|entry| entry.tag);
         PosixAcl { entries }
     }
 }
 
-/// What stands for permissions that an ACL in an attribute leaves out.
+/// The value of permissions that are left out of an ACL in an attribute.
 const NO_ENTRY: u32 = 0x80;
-/// The bit of a named entry's permissions that says that the name is a user's.
+/// The bit in the permissions of a named entry that marks a user.
 const ATTRIBUTE_IS_USER: u32 = 1 << 31;
 /// Bytes of the permissions without a name, and of each named entry.
 const HEAD_LEN: usize = 16;
 const NAMED_LEN: usize = 8;
 
-/// An ACL as `--fake-super` keeps it in an attribute: an access ACL without what the file's mode says, or a default
-/// one.
+/// An ACL in the form in which `--fake-super` stores it in an attribute. An access ACL is without what the file's
+/// `mode` has. A default ACL has no mode.
 pub(crate) fn to_attribute(acl: &PosixAcl, mode: Option<u32>) -> Vec<u8> {
     let wire = WireAcl::new(acl);
-    // As stock rsync has it, the mask stays, and the group's own permissions go if they are the mode's.
+    // As in stock rsync, the mask stays, and the group's permissions are left out if they equal those of the mode.
     let mask = wire.mask;
     let wire = mode.map_or(wire.clone(), |mode| wire.without_mode(mode));
     let of_group = mode.map(|mode| (mode >> 3 & 7) as u8);
@@ -229,7 +230,7 @@ pub(crate) fn to_attribute(acl: &PosixAcl, mode: Option<u32>) -> Vec<u8> {
     parts.chain(named).flat_map(u32::to_le_bytes).collect()
 }
 
-/// The other way round; `None` if it is none.
+/// Parses an ACL from such an attribute. `None` if it is invalid.
 pub(crate) fn from_attribute(value: &[u8]) -> Option<ReceivedAcl> {
     let (head, named) = value.split_at_checked(HEAD_LEN)?;
     let word = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_le_bytes);
@@ -250,7 +251,7 @@ pub(crate) fn from_attribute(value: &[u8]) -> Option<ReceivedAcl> {
     Some(ReceivedAcl(acl))
 }
 
-/// The ACLs sent so far.
+/// The ACLs that were sent so far.
 #[derive(Debug, Default)]
 pub(super) struct AclCache {
     access: HashMap<WireAcl, u32>,
@@ -258,7 +259,8 @@ pub(super) struct AclCache {
 }
 
 impl AclCache {
-    /// Writes a file's ACLs, which are among its extended attributes; one that cannot be understood is as none.
+    /// Writes the ACLs of a file, which are among its extended attributes. An ACL that cannot be parsed is treated as
+    /// absent.
     pub(super) fn write(
         &mut self,
         mode: u32,

@@ -1,5 +1,5 @@
-//! Reading entries: the other way round than `encode` (docs/format/rsync.md, "Entries"). What arrives is hostile: names lead nowhere
-//! above the list's root, and what is kept is bounded.
+//! Reads file lists, the inverse of `encode` (docs/format/rsync.md, "Entries"). The peer is untrusted: names cannot
+//! lead above the root of the list, and memory is limited.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
@@ -15,66 +15,67 @@ use crate::names::Names;
 use crate::source::{Metadata, kind};
 use crate::wire::ReadWire;
 
-/// Longest path, and target of a link (`PATH_MAX`, which counts a zero byte).
+/// Length of the longest path or link target in bytes (`PATH_MAX`, which counts the zero byte).
 const PATH_MAX: usize = 4095;
-/// Bytes that all lists of one connection may take here.
+/// The most bytes of memory for all lists of one connection.
 const BYTES_MAX: u64 = 2 << 30;
-/// Bytes that the lists of all connections of this process may take together.
+/// The bytes of memory for the lists of all connections of this process.
 static ALL_LISTS: MemoryBudget = MemoryBudget::quarter();
-/// Bytes of that are taken at once.
+/// The number of bytes that are taken from this budget at once.
 const TAKEN_AT_ONCE: u64 = 1 << 20;
-/// What an entry takes besides its name, about: also where it is found by its name, and what is noted of it.
+/// The approximate memory of an entry without its name, in bytes. It includes the entry in the index of names, and
+/// notes about it.
 const ENTRY_BYTES: u64 = 400;
 const NANOSECONDS_MAX: i32 = 999_999_999;
 
-/// A file that the sender has.
+/// A file in the sender's list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Received {
-    /// Path in the transfer, without "." and ".."; "." is its root.
+    /// The path in the transfer, without "." and "..". "." is its root.
     pub name: Vec<u8>,
-    /// What it is. Owners have this side's numbers once the list has been read.
+    /// The metadata. After the list was read, owner and group are this side's numbers.
     pub metadata: Metadata,
-    /// It was asked for by name.
+    /// The file was an argument of the client.
     pub is_top: bool,
-    /// A directory whose content is in the list too.
+    /// The list has the content of this directory too.
     pub has_content: bool,
     /// The target of a symbolic link.
     pub target: Option<Vec<u8>>,
-    /// The digest of its content.
+    /// The digest of the content.
     pub digest: Option<Vec<u8>>,
-    /// What all names of one file have in common.
+    /// A number that all names of a hard-linked file share.
     pub group: Option<u32>,
-    /// Its access ACL, and a directory's default one, by number.
+    /// The number of the access ACL.
     pub access: Option<u32>,
-    /// Likewise.
+    /// The number of a directory's default ACL.
     pub default: Option<u32>,
-    /// Its attributes, by number of the set.
+    /// The number of the set of extended attributes.
     pub xattrs: Option<u32>,
 }
 
 impl Received {
-    /// Memory that it takes, about.
+    /// The approximate memory of the entry, in bytes.
     pub fn bytes(&self) -> u64 {
         ENTRY_BYTES + (self.name.len() + self.target.as_ref().map_or(0, Vec::len)) as u64
     }
 }
 
-/// What the entry before was.
+/// The values of the previous entry, to which the next one is relative.
 #[derive(Debug, Default)]
 struct Previous {
     name: Vec<u8>,
     metadata: Metadata,
-    /// Of the last device.
+    /// The major number of the last device.
     major: u32,
     /// Before version 28: the last device, as one number.
     device: u32,
-    /// Before version 30: the filesystem of the last file with several names.
+    /// Before version 30: the filesystem of the last hard-linked file.
     filesystem: u64,
-    /// Before version 30: the last directory that was asked for by name, whose content is sent.
+    /// Before version 30: the last directory that was an argument and whose content is sent.
     top: Option<Vec<u8>>,
 }
 
-/// Numbers of owners that have other ones here.
+/// Maps the sender's numbers of users and groups to those of this side.
 #[derive(Debug, Default)]
 struct Owners {
     user_map: IdMap,
@@ -103,43 +104,43 @@ impl Owners {
             true => (&mut self.users, names.uid_of(name)),
             false => (&mut self.groups, names.gid_of(name)),
         };
-        // Who is not known here keeps the number.
+        // An unknown user or group keeps its number.
         table.insert(id, mapped.or(own).unwrap_or(id));
         Ok(())
     }
 }
 
-/// Reads lists.
+/// Reads the lists of one connection.
 pub struct ListReader {
     form: ListForm,
     names: Names,
-    /// Bytes of the digests of files (`--checksum`); 0 without.
+    /// Length of the digests of files in bytes (`--checksum`). 0 without digests.
     digest_len: usize,
-    /// Names may begin with a slash, which means nothing.
+    /// Names may begin with a slash, which is ignored.
     relative: bool,
-    /// Entries may be of what there is not (`--delete-missing-args`).
+    /// Entries may stand for missing files (`--delete-missing-args`).
     with_missing: bool,
     previous: Previous,
     owners: Owners,
     access: Vec<ReceivedAcl>,
     default: Vec<ReceivedAcl>,
     xattrs: Vec<Vec<ReceivedXattr>>,
-    /// Before version 30: the first file of each that has several names, by filesystem and number.
+    /// Before version 30: the first file of each group of hard links, by filesystem and inode number.
     linked: HashMap<(u64, u64), u32>,
-    /// Files that others in later lists may be links to.
+    /// The indices of files that entries of later lists may be hard links to.
     first_links: HashSet<u32>,
     bytes: u64,
     share: Share,
 }
 
-/// What a list was read as.
+/// A list that was read.
 #[derive(Debug, Default)]
 pub struct List {
-    /// Its entries, in the order in which they came.
+    /// The entries, in the order of arrival.
     pub entries: Vec<Received>,
-    /// What failed in the making of it, as bits.
+    /// The sender's errors while it made the list, as bits.
     pub io_error: u32,
-    /// Bytes that its entries take, to be given back with [`ListReader::release`].
+    /// The memory of the entries in bytes. [`ListReader::release`] returns it.
     pub bytes: u64,
 }
 
@@ -147,12 +148,12 @@ fn bad(what: impl Into<String>) -> RsyncError {
     RsyncError::protocol(what)
 }
 
-/// Bytes of the process's budget for so many of lists.
+/// The bytes to take from the process's budget for lists of this size.
 fn taken(bytes: u64) -> usize {
     usize::try_from(bytes.next_multiple_of(TAKEN_AT_ONCE)).unwrap_or(usize::MAX)
 }
 
-/// A name without empty parts and "."; "." itself stays.
+/// A name without empty components and ".". A name "." stays.
 fn clean(raw: &[u8], relative: bool) -> Result<Vec<u8>> {
     let unsafe_path = || {
         let shown = String::from_utf8_lossy(raw);
@@ -173,7 +174,7 @@ fn clean(raw: &[u8], relative: bool) -> Result<Vec<u8>> {
 }
 
 impl ListReader {
-    /// A reader of all lists of one connection.
+    /// A reader for all lists of one connection.
     pub fn new(form: ListForm, names: Names, digest_len: usize, relative: bool) -> Self {
         Self {
             form,
@@ -193,20 +194,20 @@ impl ListReader {
         }
     }
 
-    /// Has owners become others.
+    /// Sets the rules that map owners and groups to others.
     pub fn map_owners(&mut self, users: IdMap, groups: IdMap) {
         (self.owners.user_map, self.owners.group_map) = (users, groups);
     }
 
-    /// Takes entries of what there is not, of mode 0, too.
+    /// Accepts entries for missing files, which have mode 0.
     pub fn take_missing(&mut self) {
         self.with_missing = true;
     }
 
-    /// Reads a list, the first of which has this index.
+    /// Reads a list. Its first entry has the index `first`.
     ///
     /// # Errors
-    /// When the connection fails, or what comes is no list.
+    /// When the connection fails, or the list is invalid.
     pub fn read(&mut self, first: u32, from: &mut impl Read) -> Result<List> {
         let mut list = List { bytes: ENTRY_BYTES, ..List::default() };
         self.keep(list.bytes)?;
@@ -244,32 +245,32 @@ impl ListReader {
         Ok(list)
     }
 
-    /// This side's number of an owner or group of the sender's.
+    /// This side's number of the sender's user or group.
     pub fn own(&self, id: u32, is_user: bool) -> u32 {
         self.owners.own(id, is_user)
     }
 
-    /// An ACL that entries refer to.
+    /// The access ACL with this number.
     pub fn access_acl(&self, number: u32) -> Option<&ReceivedAcl> {
         self.access.get(number as usize)
     }
 
-    /// Likewise, a default one.
+    /// The default ACL with this number.
     pub fn default_acl(&self, number: u32) -> Option<&ReceivedAcl> {
         self.default.get(number as usize)
     }
 
-    /// A set of attributes that entries refer to.
+    /// The set of extended attributes with this number.
     pub fn xattrs(&self, number: u32) -> &[ReceivedXattr] {
         self.xattrs.get(number as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// Likewise, to note what was asked for, and what came.
+    /// The same set, to record which values were requested and received.
     pub fn xattrs_mut(&mut self, number: u32) -> &mut [ReceivedXattr] {
         self.xattrs.get_mut(number as usize).map_or(&mut [], Vec::as_mut_slice)
     }
 
-    /// Counts what is kept.
+    /// Counts memory that is in use.
     ///
     /// # Errors
     /// When it is too much.
@@ -283,13 +284,13 @@ impl ListReader {
         Err(RsyncError::refused(ExitCode::Memory, text))
     }
 
-    /// A list is there no more.
+    /// Returns the memory of a list that was dropped.
     pub fn release(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_sub(bytes);
         self.share.shrink(taken(self.bytes));
     }
 
-    /// An entry's flags, or at the end what failed.
+    /// The flags of an entry. At the end of the list, the sender's errors.
     fn flags(&self, from: &mut impl Read) -> Result<std::result::Result<u32, u32>> {
         if self.form.varint_flags {
             return Ok(match from.read_varint()?.cast_unsigned() {
@@ -310,7 +311,7 @@ impl ListReader {
         Ok(Ok(flags))
     }
 
-    /// A number: a varint, before version 30 an int.
+    /// Reads a number: a varint, or before version 30 an int.
     fn number(&self, from: &mut impl Read) -> Result<i32> {
         Ok(if self.form.protocol < 30 { from.read_i32()? } else { from.read_varint()? })
     }
@@ -323,7 +324,7 @@ impl ListReader {
         };
         let shared = self.previous.name.get(..common).ok_or_else(|| bad("a name like none before"))?;
         if len > PATH_MAX - common {
-            // The word is rsync's: whoever reads logs looks for it.
+            // rsync's word, which log searches look for.
             return Err(bad(format!("overflow: xflags={flags:#x} l1={common} l2={len}: a path too long")));
         }
         let name = [shared, &from.read_bytes(len, PATH_MAX)?].concat();
@@ -391,7 +392,8 @@ impl ListReader {
         Ok(entry)
     }
 
-    /// Whether a directory's content is sent, before version 30: it was asked for, or is below one that was.
+    /// Before version 30: whether the content of a directory is sent. It is for an argument, and below one that is
+    /// followed.
     fn is_followed(&mut self, entry: &Received) -> bool {
         if entry.is_top {
             self.previous.top = Some(entry.name.clone());
@@ -469,7 +471,7 @@ impl ListReader {
             }
             entry.target = Some(target);
         }
-        // Before version 28 all files told their number.
+        // Before version 28 all files had their inode number in the list.
         let is_told = flags & HARD_LINKED != 0 || self.form.protocol < 28 && it.is_file();
         if is_old && self.form.hard_links && is_told {
             if flags & SAME_FILESYSTEM == 0 || self.form.protocol < 28 {
@@ -478,7 +480,7 @@ impl ListReader {
             let id = (self.previous.filesystem, from.read_longint()?);
             entry.group = Some(*self.linked.entry(id).or_insert(index));
         }
-        // Before version 28 what is no file had one too.
+        // Before version 28 other kinds of files had a digest too.
         if self.digest_len > 0 && (it.is_file() || self.form.protocol < 28) {
             let digest = from.read_bytes(self.digest_len, self.digest_len)?;
             entry.digest = Some(digest).filter(|_| it.is_file());
@@ -625,7 +627,7 @@ mod tests {
                 mtime: Time { seconds: seconds.into(), nanoseconds },
                 atime: Time { seconds: seconds.into(), nanoseconds: 0 },
                 rdev: if kinds[at] == kind::CHAR_DEVICE { (uid * 100, gid) } else { (0, 0) },
-                // Names of one file are of one kind.
+                // All names of one file have the same kind.
                 links: if at == 0 { links } else { 1 },
                 id: (0, inode),
             },
@@ -650,21 +652,21 @@ mod tests {
                 }
                 let mut entry = entry(name.as_bytes(), it);
                 if protocol < 30 {
-                    // There were 32 bits for seconds from 1970 on.
+                    // Seconds since 1970 had 32 bits.
                     entry.metadata.mtime.seconds &= 0xffff_ffff;
                 }
                 if protocol < 28 {
-                    // What is no file had a digest too.
+                    // Other kinds of files had a digest too.
                     entry.digest.get_or_insert(vec![0; 16]);
                 }
                 writer.entry(&entry, (at as u32, 0), &attributes(at), &mut wire).unwrap();
                 expected.push(entry);
             }
             writer.end(4, &mut wire).unwrap();
-            // There, number 2 is called what 5 is called here.
+            // The sender has the name of user 2 for what is user 5 here.
             let mut reader = ListReader::new(form, names("b:x:5:\n"), 16, false);
             let mut from = wire.as_slice();
-            // The digests are the client's, which the writer has with each regular file.
+            // The digests are the client's. The writer has one for each regular file.
             let list = reader.read(0, &mut from).unwrap();
             prop_assert!(from.is_empty());
             prop_assert_eq!((list.entries.len(), list.io_error), (expected.len(), 4));
@@ -682,7 +684,7 @@ mod tests {
                 }
                 prop_assert_eq!(&read.target, &sent.target);
                 prop_assert_eq!(&read.digest, &sent.digest.clone().filter(|_| was.is_file()));
-                // Before version 28 all files told their number.
+                // Before version 28 all files had their inode number in the list.
                 let is_told = |it: &Metadata| if protocol < 28 { it.is_file() } else { it.links > 1 };
                 let first = expected.iter().position(|other| {
                     is_told(&other.metadata) && other.metadata.id == was.id
@@ -712,7 +714,8 @@ mod tests {
         for name in ["..", "a/../b", "/a", "", "a\0b", "."] {
             assert!(read(&of(name)).is_err(), "{name:?}");
         }
-        // A name like one before that there is not, one that is too long, a mode of nothing, a link to what comes later.
+        // A name that shares a prefix with none before it, a name that is too long, a mode without a file type, and a
+        // hard link to a later entry.
         for wire in [
             &[0x38, 5, 1, b'a', 0, 0, 0, 0, 0, 0, 0][..],
             &[0x58, 0xc0, 0, 0x40],

@@ -1,4 +1,4 @@
-//! Writing entries: each says only in what it differs from the one before (docs/format/rsync.md, "Entries").
+//! Writes file lists. Each entry has only the differences to the previous one (docs/format/rsync.md, "Entries").
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -12,16 +12,16 @@ use crate::names::Names;
 use crate::source::Metadata;
 use crate::wire::WriteWire;
 
-/// What of each file is sent, and how.
+/// Which attributes of files are sent, and in which form.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs, clippy::struct_excessive_bools)]
 pub struct ListForm {
     pub protocol: u8,
     /// Flags are varints (compatibility flag `v`).
     pub varint_flags: bool,
-    /// The end of a list can tell of errors (`f`).
+    /// The end of a list can carry errors (`f`).
     pub error_end: bool,
-    /// Lists of directories come one by one, with names beside numbers of owners.
+    /// Incremental recursion: the lists of directories are sent one by one, with names beside numbers of owners.
     pub incremental: bool,
     pub owner: bool,
     pub group: bool,
@@ -33,51 +33,52 @@ pub struct ListForm {
     pub acls: bool,
     pub xattrs: bool,
     pub numeric_ids: bool,
-    /// Directories are followed: before version 30 that says whose content is sent.
+    /// Directories are followed. Before version 30 this decides whose content is sent.
     pub recursive: bool,
-    /// Names of the owner and group 0 are sent too (`u`).
+    /// The names of user 0 and group 0 are sent too (`u`).
     pub zero_names: bool,
 }
 
-/// What the entry before was.
+/// The values of the previous entry.
 #[derive(Debug, Default)]
 struct Previous {
     name: Vec<u8>,
     metadata: Metadata,
     major: u32,
-    /// Before version 28: the device sent last, as one number.
+    /// Before version 28: the device that was sent last, as one number.
     device: u32,
-    /// Before version 30: the filesystem of the hard-linked file sent last.
+    /// Before version 30: the filesystem of the hard-linked file that was sent last.
     filesystem: Option<u64>,
     exists: bool,
 }
 
-/// Writes lists.
+/// Writes the lists of one connection.
 pub struct ListWriter {
     form: ListForm,
     names: Names,
     previous: Previous,
-    /// Owners and groups whose names the receiver knows, or will be told after the list.
+    /// Users and groups whose names were sent, or will be sent after the list.
     users: BTreeSet<u32>,
     groups: BTreeSet<u32>,
-    /// The first file of each that has several names, by filesystem and number.
+    /// The index of the first file of each group of hard links, by filesystem and inode number.
     linked: HashMap<(u64, u64), u32>,
     acls: AclCache,
     xattrs: XattrCache,
 }
 
-/// How a file with several names is sent.
+/// How a hard-linked file is sent.
 enum Link {
     No,
     First,
-    /// By filesystem and number, before version 30.
+    /// With filesystem and inode number, before version 30.
     Id,
-    /// The index of the first one, and whether that is in the same list, so that nothing more need be told.
+    /// The index of the first file of the group. True if that file is in the same list, so that the entry needs no
+    /// attributes.
     Other(u32, bool),
 }
 
 impl ListWriter {
-    /// A writer of all lists of one connection.
+    /// A writer for all lists of one connection.
     pub fn new(form: ListForm, names: Names) -> Self {
         Self {
             form,
@@ -91,7 +92,7 @@ impl ListWriter {
         }
     }
 
-    /// Writes one entry, which has this index and is in a list that begins with `first`.
+    /// Writes an entry. It has the index `index`, in a list that begins with the index `first`.
     ///
     /// # Errors
     /// When the connection fails.
@@ -116,7 +117,7 @@ impl ListWriter {
         set(USER_NAME, user_name.is_some());
         set(GROUP_NAME, group_name.is_some());
         if self.form.protocol < 28 && flags & 0xff == 0 {
-            // Zero would end the list: a flag that changes nothing.
+            // Flags of zero would end the list, so a flag without effect is set.
             flags |= if it.is_dir() { LONG_NAME } else { TOP_DIR };
         }
         self.write_flags(flags, it.is_dir(), out)?;
@@ -153,14 +154,14 @@ impl ListWriter {
         self.previous.exists && is_same(&self.previous.metadata)
     }
 
-    /// A number: a varint, before version 30 an int.
+    /// Writes a number: a varint, or before version 30 an int.
     fn number(&self, value: u32, out: &mut impl Write) -> io::Result<()> {
         if self.form.protocol < 30 { out.write_i32(value.cast_signed()) } else { out.write_varint(value) }
     }
 
     fn link(&mut self, it: &Metadata, index: u32, first: u32) -> Link {
         if self.form.protocol < 30 {
-            // Before version 28 all files told their number.
+            // Before version 28 all files had their inode number in the list.
             let is_told = if self.form.protocol < 28 { it.is_file() } else { !it.is_dir() && it.links > 1 };
             return if self.form.hard_links && is_told { Link::Id } else { Link::No };
         }
@@ -183,7 +184,7 @@ impl ListWriter {
         let mut flags = 0;
         let mut set = |flag, is_set| flags |= if is_set { flag } else { 0 };
         if it.is_dir() {
-            // What was said about the content is told since version 30.
+            // Since version 30 the entry says whether the content of a directory is sent.
             let is_new = self.form.protocol >= 30;
             set(TOP_DIR, entry.is_top && (is_new || entry.has_content));
             set(NO_CONTENT, is_new && !entry.has_content);
@@ -229,7 +230,7 @@ impl ListWriter {
         if self.form.protocol < 28 {
             return out.write_u8(flags as u8);
         }
-        // Zero would end the list; of what is no directory the first bit says nothing.
+        // Flags of zero would end the list. For other files than directories the first bit has no meaning.
         if flags == 0 && !is_dir {
             flags = TOP_DIR;
         }
@@ -286,7 +287,7 @@ impl ListWriter {
         }
         if let Link::Id = link {
             if self.form.protocol < 28 || flags & SAME_FILESYSTEM == 0 {
-                // One more, so that none is zero.
+                // One is added, so that the number is never zero.
                 out.write_longint(it.id.0.wrapping_add(1))?;
             }
             out.write_longint(it.id.1)?;
@@ -309,7 +310,7 @@ impl ListWriter {
         }
     }
 
-    /// The name to be sent beside a number; when lists are not incremental, names come after the list.
+    /// The name to send beside a number. Without incremental recursion, names are sent after the list.
     fn name_of(&mut self, id: u32, is_user: bool, is_sent: bool) -> Option<Vec<u8>> {
         if !is_sent || self.form.numeric_ids {
             return None;
@@ -338,7 +339,7 @@ impl ListWriter {
         if self.form.xattrs { self.xattrs.write(attributes, out) } else { Ok(()) }
     }
 
-    /// Ends a list, with what failed in the making of it as bits.
+    /// Ends a list, with the errors while it was made as bits.
     ///
     /// # Errors
     /// When the connection fails.
@@ -391,7 +392,7 @@ impl ListWriter {
     }
 }
 
-/// A device as one number of 32 bits, as Linux has it.
+/// A device as one number of 32 bits, in Linux's form.
 fn device((major, minor): (u32, u32)) -> u32 {
     minor & 0xff | (major & 0xfff) << 8 | (minor & !0xff) << 12
 }

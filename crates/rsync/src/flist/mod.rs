@@ -1,4 +1,4 @@
-//! File lists: what is in them, their order, and how they are sent.
+//! File lists: their entries, their order, and their form on the wire.
 
 mod acl;
 mod decode;
@@ -17,29 +17,29 @@ use std::sync::Arc;
 
 use crate::source::Metadata;
 
-/// A file of a list.
+/// An entry of a file list.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// Path in the transfer; "." is its root.
+    /// The path in the transfer. "." is its root.
     pub name: Vec<u8>,
-    /// Where the transfer's root is in the source.
+    /// The path of the transfer's root in the source.
     pub root: Arc<[u8]>,
-    /// What it is.
+    /// The metadata.
     pub metadata: Metadata,
-    /// It was asked for by name.
+    /// The file was an argument of the client.
     pub is_top: bool,
-    /// A directory whose content is sent too.
+    /// The content of this directory is sent too.
     pub has_content: bool,
-    /// A symbolic link is taken for what it leads to.
+    /// The file is reached through a symbolic link, which is followed.
     pub followed: bool,
     /// The target of a symbolic link.
     pub target: Option<Vec<u8>>,
-    /// The digest of its content, for `--checksum`.
+    /// The digest of the content, for `--checksum`.
     pub digest: Option<Vec<u8>>,
 }
 
 impl Entry {
-    /// Path in the source.
+    /// The path in the source.
     pub fn path(&self) -> Vec<u8> {
         match (self.root.as_ref(), self.name.as_slice()) {
             (root, b".") => root.to_vec(),

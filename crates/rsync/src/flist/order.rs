@@ -1,10 +1,10 @@
-//! The order of a list, which indices count in, on both sides.
+//! The order of file lists, which defines the indices on both sides.
 
 use std::cmp::Ordering;
 
 use super::Entry;
 
-/// The first of a path's names and whether what it names here is a directory.
+/// The first component of a path, the rest, and whether the component is a directory.
 struct Head<'a> {
     name: &'a [u8],
     rest: Option<&'a [u8]>,
@@ -21,19 +21,19 @@ fn head(path: &[u8], is_dir: bool) -> Head<'_> {
 /// The order of lists in a version of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Of the tree: see [`compare`].
+    /// The order of the tree, as in [`compare`].
     Tree,
-    /// Of the bytes of names, directories' too, before version 29.
+    /// The order of the bytes of the names, also for directories. Used before version 29.
     Bytes,
 }
 
 impl Order {
-    /// That of a version.
+    /// The order in a version of the protocol.
     pub fn of(protocol: u8) -> Self {
         if protocol < 29 { Self::Bytes } else { Self::Tree }
     }
 
-    /// How names stand, each with whether it is a directory's.
+    /// Compares two names. Each has a flag that is true for directories.
     pub fn compare(self, a: (&[u8], bool), b: (&[u8], bool)) -> Ordering {
         match self {
             Self::Tree => compare_names(a, b),
@@ -42,13 +42,13 @@ impl Order {
     }
 }
 
-/// "." first; in each directory all that is none before the directories; a directory before what is in it. Names of
-/// directories are compared as if they ended with a slash.
+/// Compares two entries. "." is first. In each directory, other files come before the directories, and a directory
+/// comes before its content. Names of directories are compared as if they ended with a slash.
 pub fn compare(a: &Entry, b: &Entry) -> Ordering {
     compare_names((&a.name, a.metadata.is_dir()), (&b.name, b.metadata.is_dir()))
 }
 
-/// The same of names, and whether they are directories'.
+/// The same for names. The flags are true for directories.
 pub fn compare_names((a, a_is_dir): (&[u8], bool), (b, b_is_dir): (&[u8], bool)) -> Ordering {
     match (a == b".", b == b".") {
         (true, true) => return Ordering::Equal,

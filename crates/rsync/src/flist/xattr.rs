@@ -1,5 +1,5 @@
-//! Extended attributes in file lists: each different set is sent once; of long values only a digest is sent, and the value
-//! when it is asked for.
+//! Extended attributes in file lists. Each different set is sent once. For a long value only a digest is sent, and the
+//! value when the receiver asks for it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read, Write};
@@ -9,21 +9,21 @@ use sha2::Sha256;
 
 use crate::wire::{ReadWire, WriteWire};
 
-/// Longest value that is sent in a list (`MAX_FULL_DATUM`).
+/// The longest value that is sent in a list, in bytes (`MAX_FULL_DATUM`).
 pub const VALUE_MAX: usize = 32;
 
-/// Those that are sent: all but the system's own, of which ACLs are sent as such. The number by which a value is asked for
-/// counts in their order, from one.
+/// The attributes that are sent: all outside the namespace "system". ACLs are there, and have a form of their own. The
+/// number in a request for a value is the position in this order, starting at one.
 pub fn wire_attributes(
     attributes: &BTreeMap<Vec<u8>, Vec<u8>>,
 ) -> impl Iterator<Item = (&Vec<u8>, &Vec<u8>)> {
     attributes.iter().filter(|(name, _)| !name.starts_with(b"system."))
 }
 
-/// What stands for no attributes at all in the place of a digest: most files have none.
+/// The digest of a set without attributes, which most files have. It is not computed.
 const NONE: [u8; 32] = [0; 32];
 
-/// The sets sent so far, by digest.
+/// The sets that were sent so far, by their digest.
 #[derive(Debug, Default)]
 pub(super) struct XattrCache(HashMap<[u8; 32], u32>);
 
@@ -69,38 +69,38 @@ impl XattrCache {
     }
 }
 
-/// Attributes that a file may have, and longest name of one with its zero byte (`XATTR_NAME_MAX`).
+/// The most attributes of a file, and the longest name with its zero byte (`XATTR_NAME_MAX`).
 const COUNT_MAX: usize = 1 << 16;
 const NAME_MAX: usize = 256;
-/// Longest value that may be announced (`XATTR_SIZE_MAX` is much less).
+/// The longest value that may be announced, in bytes. `XATTR_SIZE_MAX` is much smaller.
 const LEN_MAX: usize = 1 << 24;
 
 /// What is known of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
-    /// All.
+    /// The value.
     Whole(Vec<u8>),
-    /// Its MD5.
+    /// Its MD5 digest.
     Digest([u8; 16]),
-    /// Its MD5; the sender was asked for it, which can be done once.
+    /// Its MD5 digest. The value was requested, which can be done only once.
     Asked([u8; 16]),
 }
 
-/// An attribute as it arrived.
+/// A received attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceivedXattr {
-    /// What it is asked for by: counts from one.
+    /// The number in a request for its value, starting at one.
     pub number: u32,
     /// Its name.
     pub name: Vec<u8>,
-    /// Bytes of its value.
+    /// The length of its value, in bytes.
     pub len: usize,
-    /// Its value.
+    /// What is known of its value.
     pub value: Value,
 }
 
 impl ReceivedXattr {
-    /// Whether this is its value.
+    /// Whether the value of the attribute is `other`.
     pub fn is(&self, other: &[u8]) -> bool {
         other.len() == self.len
             && match &self.value {
@@ -110,10 +110,10 @@ impl ReceivedXattr {
     }
 }
 
-/// Reads a set of attributes; those of the system itself, which a sender does not send, are left out.
+/// Reads a set of attributes. Those in the namespace "system", which a sender does not send, are left out.
 ///
 /// # Errors
-/// When it is none.
+/// When the set is invalid.
 pub(super) fn read_set(from: &mut impl Read) -> io::Result<Vec<ReceivedXattr>> {
     let invalid = |what| io::Error::new(io::ErrorKind::InvalidData, what);
     let number = |value: i32, most: usize| {

@@ -1,4 +1,5 @@
-//! An index being made or changed: listings already as they are in the file, so that it takes no more memory than the index.
+//! Builds or changes an index. Listings are kept encoded as in the file, so that this needs no more memory than the
+//! index.
 
 use super::cursor::Cursor;
 use super::listing::{self, Context, Listing};
@@ -7,22 +8,22 @@ use super::tables::{Shared, Tables, XattrSet};
 use super::{DIGEST_LEN, HEADER_LEN, Header, Index, IndexError, ROOT};
 use crate::source::Time;
 
-/// Numbers without a directory that are no reason to give all directories new ones.
+/// The number of unused directory numbers that are no reason to renumber all directories.
 const SPARE: usize = 1024;
 
-/// A file that was looked at, not yet in a listing.
+/// A file that was read from the tree and is not in a listing yet.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
-    /// Without numbers of listing and attributes.
+    /// The record, without the numbers of its listing and attributes.
     pub record: Record,
     pub xattrs: XattrSet,
 }
 
-/// An index that can be added to.
+/// An index that is being built.
 #[derive(Debug)]
 pub struct Builder {
     tables: Tables,
-    /// By number of the directory; `None` is none, or one whose listing is to come.
+    /// The listings, by number of the directory. `None` for an unused number, or a listing that was not read yet.
     listings: Vec<Option<Vec<u8>>>,
     root: Record,
 }
@@ -35,10 +36,10 @@ impl Builder {
         builder
     }
 
-    /// What an index holds, to be changed.
+    /// A builder with the content of an index.
     ///
     /// # Errors
-    /// When it is damaged.
+    /// When the index is damaged.
     pub fn from_index(index: &Index) -> Result<Self, IndexError> {
         let mut sets = Vec::new();
         for at in &index.sets {
@@ -60,12 +61,12 @@ impl Builder {
         Ok(Self { tables, listings, root: index.root.clone() })
     }
 
-    /// One more than the highest number of a directory.
+    /// The highest number of a directory plus one.
     pub(super) fn numbers(&self) -> u32 {
         self.listings.len() as u32
     }
 
-    /// Whether most numbers are those of directories that are gone.
+    /// Whether most numbers are unused, because their directories are gone.
     pub(super) fn is_sparse(&self) -> bool {
         let used = self.listings.iter().flatten().count();
         self.listings.len() > 2 * used + SPARE
@@ -80,19 +81,19 @@ impl Builder {
         self.root = Record { name: Vec::new(), special: Special::Directory(ROOT), xattrs, ..seen.record };
     }
 
-    /// The number of a set of extended attributes; an empty one has none.
+    /// The number of a set of extended attributes. `None` for an empty set.
     fn number_of(&mut self, xattrs: &XattrSet) -> Option<u32> {
         (!xattrs.is_empty()).then(|| self.tables.set(xattrs))
     }
 
-    /// A file that was seen, with its attributes numbered, and its listing too if it has one already.
+    /// The record of a file, with the number of its attribute set, and of its listing if it has one already.
     pub(super) fn record(&mut self, seen: Seen, directory: Option<u32>) -> Record {
         let xattrs = self.number_of(&seen.xattrs);
         let special = directory.map_or(seen.record.special, Special::Directory);
         Record { xattrs, special, ..seen.record }
     }
 
-    /// A number for one more directory: higher than all there are.
+    /// A number for a new directory, higher than all others.
     pub(super) fn allocate(&mut self) -> Result<u32, IndexError> {
         let number = u32::try_from(self.listings.len()).ok().filter(|number| *number < u32::MAX);
         self.listings.push(None);
@@ -110,7 +111,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Notes that a directory cannot be listed, and why.
+    /// Records that a directory cannot be listed, with the `errno`.
     pub(super) fn set_failure(&mut self, number: u32, errno: u32) {
         self.put(number, listing::write_failure(errno));
     }
@@ -121,7 +122,7 @@ impl Builder {
         }
     }
 
-    /// Forgets a directory and all below.
+    /// Removes a directory and everything below it.
     pub(super) fn remove(&mut self, number: u32) -> Result<(), IndexError> {
         let mut left = vec![number];
         while let Some(number) = left.pop() {
@@ -143,10 +144,10 @@ impl Builder {
         Context { shared, set_count: self.tables.set_count() }
     }
 
-    /// Files and directories in it, without the one that is indexed.
+    /// The number of files and directories, without the root.
     ///
     /// # Errors
-    /// When the index that it was made of is damaged.
+    /// When the index that it began with is damaged.
     pub fn files(&self) -> Result<u64, IndexError> {
         let mut files = 0;
         for number in 0..self.listings.len() as u32 {
@@ -155,7 +156,7 @@ impl Builder {
         Ok(files)
     }
 
-    /// The bytes of the file, which says that it was made at this time.
+    /// The bytes of the file. `made` is the time of creation in it.
     ///
     /// # Errors
     /// When there are too many directories.
@@ -170,7 +171,7 @@ impl Builder {
         out.resize(HEADER_LEN, 0);
         record::write(&root, shared, &mut Before::default(), &mut out);
         let mut slots = Vec::with_capacity(self.listings.len());
-        // What has been copied is dropped at once: there is never twice of all.
+        // Each listing is dropped once it was copied, so that there are never two copies of everything.
         for listing in std::mem::take(&mut self.listings) {
             slots.push(if listing.is_some() { out.len() as u64 } else { 0 });
             out.extend(listing.unwrap_or_default());

@@ -1,17 +1,17 @@
-//! What rsync says that it changed: lines of `--itemize-changes`, and of a log file (`--log-file`), as rsync(1) describes them
-//! at `--itemize-changes`, `--log-file-format` and `--8-bit-output`.
+//! Parses rsync's reports of changes: lines of `--itemize-changes` and of log files (`--log-file`), as rsync(1)
+//! describes them at `--itemize-changes`, `--log-file-format` and `--8-bit-output`.
 
-/// Letters that tell what was done, what it was done to, and which attributes differed.
+/// The letters of an item: the operation, the kind of file, and the attributes that differed.
 const DONE: &[u8] = b"<>ch.";
 const KINDS: &[u8] = b"fdLDS";
 const ATTRIBUTES: &[u8] = b".+?cstTpoguaxnb ";
-/// Of an item, without the space after it.
+/// Length of an item, without the space after it.
 const ITEM_LEN: usize = 11;
 const DELETING: &[u8] = b"*deleting ";
 
-/// The paths that a line tells of, below the directory that was written to; none of a line that tells of no file.
+/// The paths in a line, relative to the directory that was written to. Empty if the line is about no file.
 ///
-/// Where a name cannot be told from what follows it (`a -> b`), all that it may be are given.
+/// Where the end of a name is ambiguous (`a -> b`), all possible names are returned.
 pub fn changed_paths(line: &[u8]) -> Vec<Vec<u8>> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let Some((item, rest)) = item(line).or_else(|| item(after_time(line)?)) else { return Vec::new() };
@@ -24,7 +24,7 @@ pub fn changed_paths(line: &[u8]) -> Vec<Vec<u8>> {
     let mut found = vec![unescaped(rest)];
     for (at, _) in rest.windows(arrow.len()).enumerate().filter(|(_, window)| *window == arrow) {
         found.push(unescaped(&rest[..at]));
-        // The other name of a file is told too, since it has one more now.
+        // The other name of a hard link counts too, because its link count changed.
         if item.starts_with(b"h") {
             found.push(unescaped(&rest[at + arrow.len()..]));
         }
@@ -32,7 +32,7 @@ pub fn changed_paths(line: &[u8]) -> Vec<Vec<u8>> {
     found
 }
 
-/// An item and what stands behind it.
+/// An item and the rest of the line.
 fn item(line: &[u8]) -> Option<(&[u8], &[u8])> {
     if let Some(rest) = line.strip_prefix(DELETING) {
         return Some((DELETING, rest.strip_prefix(b"  ").unwrap_or(rest)));
@@ -46,7 +46,7 @@ fn item(line: &[u8]) -> Option<(&[u8], &[u8])> {
     (is_item && !rest.is_empty()).then_some((item, rest))
 }
 
-/// A line of a log file without what it begins with: `2026/11/21 22:43:12 [1234] `.
+/// A line of a log file without its prefix, for example `2026/11/21 22:43:12 [1234] `.
 fn after_time(line: &[u8]) -> Option<&[u8]> {
     let end = line.windows(2).take(64).position(|two| two == b"] ")?;
     let start = line.get(..end)?.iter().position(|byte| *byte == b'[')?;
@@ -55,7 +55,7 @@ fn after_time(line: &[u8]) -> Option<&[u8]> {
     if is_number && is_time { line.get(end + 2..) } else { None }
 }
 
-/// What cannot be printed is told as `\#ooo`, its octal number.
+/// Replaces `\#ooo`, an octal number, by the unprintable byte that it stands for.
 fn unescaped(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut left = text;

@@ -1,8 +1,8 @@
-//! Numbers and lengths in an index (docs/format/index.md, "Numbers").
+//! Reads and writes numbers and lengths in an index (docs/format/index.md, "Numbers").
 
 use super::IndexError;
 
-/// Reads from a position on; what is not there is an error.
+/// A reader at a position. Reading beyond the end is an error.
 #[derive(Debug, Clone, Copy)]
 pub struct Cursor<'a> {
     bytes: &'a [u8],
@@ -10,12 +10,13 @@ pub struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// `bytes` are the file from its beginning up to where reading must end, so that positions are those in the file.
+    /// A reader of `bytes` from the position `at` on. `bytes` are the file from its start to where reading must end, so
+    /// that positions are offsets in the file.
     pub fn new(bytes: &'a [u8], at: usize) -> Self {
         Self { bytes, at }
     }
 
-    /// Where it is.
+    /// The position in the file.
     pub fn at(&self) -> usize {
         self.at
     }
@@ -24,7 +25,7 @@ impl<'a> Cursor<'a> {
         IndexError::Corrupt { offset: self.at, what }
     }
 
-    /// The next bytes, `len` of them.
+    /// The next `len` bytes.
     pub fn take(&mut self, len: usize) -> Result<&'a [u8], IndexError> {
         let end = self.at.checked_add(len);
         let taken = end.and_then(|end| self.bytes.get(self.at..end));
@@ -51,7 +52,7 @@ impl<'a> Cursor<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Seven bits a byte, the lowest first.
+    /// A varint: seven bits in each byte, the lowest first.
     pub fn varint(&mut self) -> Result<u64, IndexError> {
         let mut value = 0_u64;
         for shift in (0..u64::BITS).step_by(7) {
@@ -77,7 +78,7 @@ impl<'a> Cursor<'a> {
         Ok((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
     }
 
-    /// A length of at most `most`, and so many bytes.
+    /// A length of at most `most`, and this number of bytes.
     pub fn bytes(&mut self, most: usize) -> Result<&'a [u8], IndexError> {
         let len = usize::try_from(self.varint()?).ok().filter(|len| *len <= most);
         let len = len.ok_or_else(|| self.corrupt("a length too large"))?;
@@ -93,7 +94,7 @@ pub fn put_varint(mut value: u64, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
-/// Small numbers of either sign are short.
+/// Writes a signed number. Small numbers of either sign are short.
 pub fn put_signed(value: i64, out: &mut Vec<u8>) {
     put_varint((value << 1 ^ value >> 63).cast_unsigned(), out);
 }

@@ -1,4 +1,4 @@
-//! What can be wrong with an index.
+//! The errors of an index.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,31 +7,31 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IndexError {
-    /// The file, or the tree, cannot be read or written.
+    /// A file or the tree cannot be read or written.
     #[error("{}: {source}", path.display())]
     Io {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
-    /// It begins with something else.
+    /// The file does not begin like an index.
     #[error("this is no index of a directory")]
     NotAnIndex,
-    /// A later format, or something in this one that is not known.
+    /// The index has a later format version, or unknown features.
     #[error("an index of version {version} with features {features:#x} is not known here")]
     Unsupported {
-        /// Of the format.
+        /// The format version.
         version: u32,
-        /// Bits of the header.
+        /// The feature bits of the header.
         features: u32,
     },
-    /// It is not as long as it says.
+    /// The length differs from the one in the header.
     #[error("the index is to have {expected} bytes and has {found}")]
     Length {
-        /// By its header.
+        /// The length in the header.
         expected: u64,
-        /// There are.
+        /// The length of the file.
         found: u64,
     },
     /// It is not read, for it would be kept in memory.
@@ -42,35 +42,35 @@ pub enum IndexError {
         /// May be.
         most: u64,
     },
-    /// Its digest is another one.
+    /// The digest does not match.
     #[error("the index is damaged: its digest does not match")]
     Digest,
-    /// Its digest is right, and what it says is not.
+    /// The digest matches, but the content is invalid.
     #[error("the index is damaged at byte {offset}: {what}")]
     Corrupt {
-        /// In the file.
+        /// The offset in the file.
         offset: usize,
         /// What is wrong.
         what: &'static str,
     },
-    /// The kernel tells nothing of a tree.
+    /// The kernel cannot report changes of a tree.
     #[error("{} cannot be watched, which takes root, Linux 5.9 and a filesystem with handles: {source}", path.display())]
     Watch {
-        /// Which, or what is mounted in it.
+        /// The tree, or a mount in it.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Something was mounted or unmounted where a tree is watched.
+    /// The mounts in a watched tree changed.
     #[error("other filesystems are mounted at {} than when watching it began", path.display())]
     Mounts {
         /// The tree.
         path: PathBuf,
     },
-    /// There is too much to be indexed.
+    /// There is too much to index.
     #[error("too many {what} for an index")]
     TooMany {
-        /// Of what.
+        /// What there is too much of.
         what: &'static str,
     },
 }

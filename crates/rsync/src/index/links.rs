@@ -1,11 +1,11 @@
-//! Files with several names, of which an index has each name by itself.
+//! Checks hard links in an index, which has a record for each name of a file.
 
 use std::collections::{BTreeSet, HashMap};
 
 use super::{Builder, IndexError};
 use crate::source::Metadata;
 
-/// A file of which an index has not as many names as it is to have, or says not the same at all of them.
+/// A hard-linked file whose names in the index do not match its link count, or whose records differ.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unsettled {
     id: (u64, u64),
@@ -14,7 +14,7 @@ pub struct Unsettled {
     differs: bool,
 }
 
-/// All of them.
+/// All such files in an index.
 pub fn unsettled(builder: &Builder) -> Result<BTreeSet<Unsettled>, IndexError> {
     let mut files: HashMap<(u64, u64), (Metadata, Unsettled)> = HashMap::new();
     for number in 0..builder.numbers() {

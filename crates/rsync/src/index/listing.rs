@@ -1,5 +1,5 @@
-//! What is in one directory: records in the order of their names, in groups that can be read by themselves, so that a name is
-//! found without reading all (docs/format/index.md, "Listings").
+//! The listing of one directory: records in the order of their names. They are in groups that can be read on their own,
+//! so that a lookup does not read all of them (docs/format/index.md, "Listings").
 
 use std::cmp::Ordering;
 
@@ -8,32 +8,32 @@ use super::cursor::{Cursor, put_varint};
 use super::record::{self, Before, Fields, Record};
 use super::tables::{Shared, Tables};
 
-/// Records of a group.
+/// The number of records in a group.
 const GROUP: u32 = 32;
 const OFFSET_LEN: usize = 4;
 
-/// How records are read: what they refer to.
+/// The tables that records refer to.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
     pub shared: &'a [Shared],
     pub set_count: usize,
 }
 
-/// A directory's listing, not yet read.
+/// The listing of a directory, not decoded yet.
 #[derive(Debug, Clone, Copy)]
 pub struct Listing<'a> {
     context: Context<'a>,
-    /// Why the directory could not be listed when the index was made, as an `errno`; 0 if it could.
+    /// The `errno` of a directory that could not be listed when the index was made. Otherwise 0.
     pub failure: u32,
     pub count: u32,
-    /// At the offsets of the groups after the first.
+    /// At the offsets of all groups but the first.
     offsets: Cursor<'a>,
     /// At the first group.
     groups: Cursor<'a>,
 }
 
 impl<'a> Listing<'a> {
-    /// Reads what it begins with.
+    /// Reads the header of a listing.
     pub fn open(mut cursor: Cursor<'a>, context: Context<'a>) -> Result<Self, IndexError> {
         let failure = cursor.varint32()?;
         let count = cursor.varint32()?;
@@ -46,7 +46,7 @@ impl<'a> Listing<'a> {
         Ok(Self { context, failure, count, offsets, groups: cursor })
     }
 
-    /// Reads all records, one after another.
+    /// A reader of all records, in order.
     pub fn records(&self) -> Records<'a> {
         Records {
             context: self.context,
@@ -68,10 +68,10 @@ impl<'a> Listing<'a> {
         Ok(Records { context: self.context, left, read: 0, cursor, before: Before::default() })
     }
 
-    /// Looks for a name.
+    /// Looks up a name.
     pub fn find(&self, name: &[u8]) -> Result<Option<Record>, IndexError> {
         let (mut low, mut high) = (0, self.count.div_ceil(GROUP));
-        // The last group that begins with the name or one before it.
+        // Finds the last group whose first name is not greater.
         while high.saturating_sub(low) > 1 {
             let middle = low + (high - low) / 2;
             let mut group = self.group(middle)?;
@@ -93,7 +93,8 @@ impl<'a> Listing<'a> {
         Ok(None)
     }
 
-    /// Checks all that reading relies on, tells each directory's number, and where the listing ends.
+    /// Checks everything that readers rely on, and calls `directory` with the number of each directory. Returns the end
+    /// of the listing.
     pub fn check(
         &self,
         mut directory: impl FnMut(u32) -> Result<(), IndexError>,
@@ -122,7 +123,7 @@ impl<'a> Listing<'a> {
     }
 }
 
-/// Records being read.
+/// A reader of records.
 pub struct Records<'a> {
     context: Context<'a>,
     left: u32,
@@ -132,7 +133,7 @@ pub struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// The next one; its name is [`Records::name`].
+    /// The next record. Its name is [`Records::name`].
     pub fn next(&mut self) -> Result<Option<Fields<'a>>, IndexError> {
         if self.left == 0 {
             return Ok(None);
@@ -146,7 +147,7 @@ impl<'a> Records<'a> {
         record::read_fields(&mut self.cursor, &mut self.before, shared, set_count).map(Some)
     }
 
-    /// Of the record read last.
+    /// The name of the last record.
     pub fn name(&self) -> &[u8] {
         &self.before.name
     }
@@ -162,7 +163,7 @@ impl<'a> Records<'a> {
         Ok(found)
     }
 
-    /// All that are left.
+    /// All remaining records.
     pub fn collect(mut self) -> Result<Vec<Record>, IndexError> {
         let mut found = Vec::new();
         while let Some(fields) = self.next()? {
@@ -172,7 +173,7 @@ impl<'a> Records<'a> {
     }
 }
 
-/// Writes a listing of records, which are put in order.
+/// Sorts records and encodes them as a listing.
 pub fn write(records: &mut [Record], tables: &mut Tables) -> Result<Vec<u8>, IndexError> {
     let too_many = |_| IndexError::TooMany { what: "files in a directory" };
     records.sort_unstable_by(|a, b| a.name.cmp(&b.name));
@@ -195,7 +196,7 @@ pub fn write(records: &mut [Record], tables: &mut Tables) -> Result<Vec<u8>, Ind
     Ok(out)
 }
 
-/// Writes the listing of a directory that cannot be listed.
+/// Encodes the listing of a directory that cannot be listed.
 pub fn write_failure(failure: u32) -> Vec<u8> {
     let mut out = Vec::new();
     put_varint(failure.into(), &mut out);

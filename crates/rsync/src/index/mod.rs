@@ -1,8 +1,8 @@
-//! The index of a directory: all that a file list is made of, in one small file, so that serving a list reads nothing of the
-//! tree. The bytes are those of docs/format/index.md.
+//! The index of a directory: everything that a file list needs, in one small file. Serving a list then reads nothing of
+//! the tree. The format is in docs/format/index.md.
 //!
-//! An index is checked as a whole when it is loaded, is never changed, and is shared by all who read it: a new one takes its
-//! place for those who come later.
+//! An index is checked completely when it is loaded. It never changes, and all readers share it. A new index replaces
+//! it for later readers.
 
 mod builder;
 mod changes;
@@ -48,10 +48,10 @@ const VERSION: u32 = 1;
 const HEADER_LEN: usize = 72;
 const DIGEST_LEN: usize = blake3::OUT_LEN;
 const SLOT_LEN: usize = 8;
-/// The directory that is indexed.
+/// The number of the root directory.
 pub(crate) const ROOT: u32 = 0;
 
-/// What is between header and digest.
+/// The bytes between header and digest.
 fn content(bytes: &[u8]) -> Option<&[u8]> {
     bytes.get(HEADER_LEN..bytes.len().saturating_sub(DIGEST_LEN))
 }
@@ -60,7 +60,7 @@ fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
 }
 
-/// What an index begins with.
+/// The header of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Header {
     len: u64,
@@ -111,9 +111,9 @@ pub struct Index {
     header: Header,
     root: Record,
     shared: Vec<Shared>,
-    /// Where each set of extended attributes begins.
+    /// The offset of each set of extended attributes.
     sets: Vec<usize>,
-    /// Where the directory table begins.
+    /// The offset of the directory table.
     slots: usize,
 }
 
@@ -127,7 +127,7 @@ impl Index {
     /// Reads a file and checks it.
     ///
     /// # Errors
-    /// When it cannot be read, is of a format not known here, or damaged.
+    /// When it cannot be read, has an unknown format, or is damaged.
     pub fn load(path: &Path) -> Result<Self, IndexError> {
         Self::read(&Self::open(path)?, path)
     }
@@ -149,7 +149,7 @@ impl Index {
         opened.map_err(IndexError::io(path))
     }
 
-    /// Reads a file that was opened at a path, and checks it.
+    /// Reads and checks a file that was opened. `path` is its name in errors.
     ///
     /// # Errors
     /// As [`Index::load`].
@@ -185,7 +185,7 @@ impl Index {
     /// Checks the bytes of a file.
     ///
     /// # Errors
-    /// When they are of a format not known here, or damaged.
+    /// When they have an unknown format, or are damaged.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, IndexError> {
         let header = Header::read(&bytes)?;
         let found = bytes.len() as u64;
@@ -228,8 +228,8 @@ impl Index {
         Ok(index)
     }
 
-    /// Listings follow one another in the order of their directories' numbers; each directory is in one other, with a lower
-    /// number: so they are a tree.
+    /// Checks that listings are in the order of the directories' numbers, and that each directory is in exactly one
+    /// other with a lower number. The directories therefore form a tree.
     fn check(&self, first: usize, end: usize) -> Result<(), IndexError> {
         let corrupt = |offset, what| IndexError::Corrupt { offset, what };
         let count = self.header.directories;
@@ -275,7 +275,7 @@ impl Index {
         usize::try_from(cursor.u64()?).map_err(|_| cursor.corrupt("an offset too large"))
     }
 
-    /// A directory's listing; `None` if no directory has that number.
+    /// The listing of a directory. `None` if no directory has this number.
     pub(crate) fn listing(&self, directory: u32) -> Result<Option<Listing<'_>>, IndexError> {
         if directory >= self.header.directories {
             return Ok(None);
@@ -286,35 +286,35 @@ impl Index {
         }
     }
 
-    /// The directory that is indexed.
+    /// The record of the root directory.
     pub(crate) fn root(&self) -> &Record {
         &self.root
     }
 
-    /// A set of extended attributes.
+    /// The set of extended attributes with this number.
     pub(crate) fn xattrs(&self, number: u32) -> Result<XattrSet, IndexError> {
         let at = self.sets.get(number as usize).copied();
         let at = at.ok_or(IndexError::Corrupt { offset: 0, what: "no such extended attributes" })?;
         tables::read_set(&mut Cursor::new(&self.bytes, at))
     }
 
-    /// Whether the bytes of another one differ in nothing but the time at which it was made.
+    /// Whether these bytes are an index that differs in nothing but its time of creation.
     pub fn is_like(&self, bytes: &[u8]) -> bool {
         let is_same = |header: Header| Header { made: self.header.made, ..header } == self.header;
         Header::read(bytes).is_ok_and(is_same) && content(bytes) == content(&self.bytes)
     }
 
-    /// When it was made.
+    /// The time of creation.
     pub fn made(&self) -> Time {
         self.header.made
     }
 
-    /// Files and directories in it, without the one that is indexed.
+    /// The number of files and directories, without the root.
     pub fn files(&self) -> u64 {
         self.header.files
     }
 
-    /// Bytes that it takes, on disk and in memory.
+    /// The approximate size in memory, in bytes.
     pub fn size(&self) -> u64 {
         let tables = self.shared.len() * size_of::<Shared>() + self.sets.len() * size_of::<usize>();
         self.header.len + tables as u64
@@ -331,7 +331,7 @@ fn check_digest(mut file: &File, head: &[u8], len: u64) -> std::io::Result<bool>
     Ok(is_whole && hash.finalize().as_bytes() == &digest)
 }
 
-/// An index whose digest is taken to be right, for fuzzing.
+/// Parses an index without checking its digest, for fuzzing.
 pub(crate) fn parse_unchecked(mut bytes: Vec<u8>) -> Result<Index, IndexError> {
     bytes.extend_from_slice(&[0; DIGEST_LEN]);
     let header = Header { len: bytes.len() as u64, ..Header::read(&bytes)? };

@@ -1,17 +1,17 @@
-//! One file of a listing (docs/format/index.md, "Records").
+//! Records: one for each file of a listing (docs/format/index.md, "Records").
 
 use super::IndexError;
 use super::cursor::{Cursor, put_bytes, put_signed, put_varint};
 use super::tables::Shared;
 use crate::source::{Metadata, Time, kind};
 
-/// Longest name in a directory.
+/// The longest name in a directory, in bytes.
 pub const NAME_MAX: usize = 1024;
-/// Longest target of a symbolic link, as Linux has it.
+/// The longest target of a symbolic link in Linux, in bytes.
 pub const TARGET_MAX: usize = 4096;
 const NANOSECONDS: u32 = 1_000_000_000;
 
-/// Bits of a record's flags.
+/// The flags of a record.
 mod flag {
     pub const SAME_SHARED: u8 = 1;
     pub const NANOSECONDS: u8 = 2;
@@ -20,28 +20,28 @@ mod flag {
     pub const ALL: u8 = 15;
 }
 
-/// What a record has besides metadata.
+/// What a record has besides the metadata, depending on the kind of file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Special {
     Nothing,
     /// The number of a directory's listing.
     Directory(u32),
-    /// Where a symbolic link leads.
+    /// The target of a symbolic link.
     Target(Vec<u8>),
 }
 
-/// A file as it is in the index.
+/// A file in the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     pub name: Vec<u8>,
     pub metadata: Metadata,
     pub special: Special,
-    /// The number of the set of its extended attributes.
+    /// The number of its set of extended attributes.
     pub xattrs: Option<u32>,
 }
 
 impl Record {
-    /// The number of its listing, of a directory.
+    /// The number of a directory's listing.
     pub fn directory(&self) -> Option<u32> {
         match self.special {
             Special::Directory(number) => Some(number),
@@ -55,7 +55,7 @@ impl Record {
     }
 }
 
-/// What the next record of a group is told as a difference to.
+/// The values of the previous record in a group, to which the next one is relative.
 #[derive(Debug, Clone, Default)]
 pub struct Before {
     pub name: Vec<u8>,
@@ -63,7 +63,7 @@ pub struct Before {
     seconds: i64,
 }
 
-/// What a record without its name is, where a whole one is not wanted.
+/// A record without its name, which borrows its parts from the index.
 pub struct Fields<'a> {
     pub metadata: Metadata,
     pub directory: Option<u32>,
@@ -91,7 +91,7 @@ pub fn read_name(cursor: &mut Cursor<'_>, before: &mut Before) -> Result<(), Ind
     Ok(())
 }
 
-/// Reads what follows the name.
+/// Reads the part of a record after its name.
 pub fn read_fields<'a>(
     cursor: &mut Cursor<'a>,
     before: &mut Before,
@@ -143,7 +143,7 @@ pub fn read_fields<'a>(
     Ok(Fields { metadata, directory, target, xattrs })
 }
 
-/// Writes a record; `shared` is the number of [`Record::shared`].
+/// Writes a record. `shared` is the number of [`Record::shared`] in the table.
 pub fn write(record: &Record, shared: u32, before: &mut Before, out: &mut Vec<u8>) {
     let same = before.name.iter().zip(&record.name).take_while(|(a, b)| a == b).count();
     put_varint(same as u64, out);

@@ -1,4 +1,4 @@
-//! Putting an index in the place of the one before, so that whoever opens it has one of the two, whole.
+//! Replaces an index atomically: a reader gets the old or the new one, always complete.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ use rustix::fs::FlockOperation;
 
 use super::IndexError;
 
-/// The file that is to become the index. Nobody else makes one of that name meanwhile.
+/// The temporary file that becomes the index. It is locked, so that no other process writes the same file.
 #[derive(Debug)]
 pub struct Replacement {
     target: PathBuf,
@@ -19,16 +19,16 @@ pub struct Replacement {
 }
 
 impl Replacement {
-    /// Begins to make the index at a path; the one that is there stays until the new one is whole.
+    /// Begins a replacement of the index at `target`. The present index stays until the new one is complete.
     ///
     /// # Errors
-    /// When nothing can be written there, or somebody else is making it.
+    /// When the temporary file cannot be written, or another process is making the index.
     pub fn begin(target: &Path) -> Result<Self, IndexError> {
         let mut name = target.as_os_str().to_owned();
         name.push(".new");
         let path = PathBuf::from(name);
         loop {
-            // Not truncated: before it is locked, it is another's.
+            // Not truncated, because before it is locked it may belong to another process.
             let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
             let file = file.map_err(IndexError::io(&path))?;
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -39,7 +39,7 @@ impl Replacement {
                 }
                 locked => locked.map_err(|error| IndexError::io(&path)(error.into()))?,
             }
-            // Whoever had it may have moved it to its place before the lock was ours.
+            // The process that held the lock may have renamed the file before we got it.
             let ours = file.metadata().map_err(IndexError::io(&path))?;
             let there = std::fs::symlink_metadata(&path).ok();
             if there.is_some_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino())) {
@@ -48,10 +48,10 @@ impl Replacement {
         }
     }
 
-    /// Writes the bytes of a whole index, and makes them the one at the path, durably.
+    /// Writes the bytes of an index durably, and renames the file to its final path.
     ///
     /// # Errors
-    /// When they cannot be written; then all is as before.
+    /// When that fails. The old index stays then.
     pub fn commit(mut self, bytes: &[u8]) -> Result<(), IndexError> {
         let write = |file: &mut File| {
             file.set_len(0)?;
@@ -70,7 +70,7 @@ impl Replacement {
 impl Drop for Replacement {
     fn drop(&mut self) {
         if !self.is_done {
-            // It is locked, so it is ours to remove; nobody is there to be told of a failure.
+            // The lock makes the file ours to remove. There is nobody to report a failure to.
             let _ = std::fs::remove_file(&self.path);
         }
     }

@@ -1,4 +1,4 @@
-//! Making an index of a whole tree, by several threads: directories are what they share.
+//! Makes an index of a whole tree, with several threads that share the directories.
 
 use std::io;
 use std::path::Path;
@@ -9,22 +9,22 @@ use super::IndexError;
 use super::builder::{Builder, Seen};
 use super::tree::Tree;
 
-/// A directory that could not be listed. Clients are told so, and delete nothing of theirs in it.
+/// A directory that could not be listed. Clients learn of it, and delete nothing of theirs in it.
 #[derive(Debug)]
 pub struct Unread {
-    /// Below the directory that is indexed.
+    /// The path below the root directory.
     pub path: Vec<u8>,
-    /// Why.
+    /// The error of the system.
     pub error: io::Error,
 }
 
-/// A directory to be listed: its number and path.
+/// A directory to list: its number and path.
 pub(super) type Place = (u32, Vec<u8>);
 
-/// Reads a whole tree by so many threads.
+/// Reads a whole tree with this number of threads. Also returns the directories that could not be listed.
 ///
 /// # Errors
-/// When there is no such directory, or there is too much in it. Directories in it that cannot be listed are told.
+/// When the root directory does not exist, or the tree is too large.
 pub fn scan(root: &Path, threads: usize) -> Result<(Builder, Vec<Unread>), IndexError> {
     let tree = Tree::open(root)?;
     let work = Work {
@@ -45,12 +45,12 @@ pub fn scan(root: &Path, threads: usize) -> Result<(Builder, Vec<Unread>), Index
 
 struct Queue {
     left: Vec<Place>,
-    /// Threads that may still find directories.
+    /// The number of threads that may still find directories.
     busy: usize,
     failure: Option<IndexError>,
 }
 
-/// What the threads share. Locks are taken one at a time.
+/// The state that the threads share. A thread holds one lock at a time.
 struct Work {
     builder: Mutex<Builder>,
     queue: Mutex<Queue>,
@@ -93,8 +93,8 @@ impl Work {
     }
 }
 
-/// Puts what is in a directory into its listing, in place of what was there before. Directories in it that are new, or have
-/// another time than before, are returned: they are to be read next.
+/// Replaces the listing of a directory with what was read. Returns the directories in it that are new or have a
+/// different modification time. They must be read next.
 pub(super) fn place(
     builder: &mut Builder,
     (number, path): Place,

@@ -1,21 +1,21 @@
-//! What many files have in common, told once: type, permissions, owner, group and filesystem; and sets of extended attributes
-//! (docs/format/index.md, "Tables").
+//! Tables of values that many files share: type, permissions, owner, group and filesystem, and sets of extended
+//! attributes (docs/format/index.md, "Tables").
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::IndexError;
 use super::cursor::{Cursor, put_bytes, put_varint};
 
-/// Longest name of an extended attribute, and longest value, that Linux has.
+/// The longest name and value of an extended attribute in Linux, in bytes.
 const XATTR_NAME_MAX: usize = 255;
 const XATTR_VALUE_MAX: usize = 64 << 10;
-/// Names of one file's extended attributes have 64 KiB in all.
+/// The most extended attributes of a file. Their names have at most 64 KiB in all.
 const XATTRS_MAX: u64 = 32 << 10;
 
-/// Extended attributes of a file.
+/// The extended attributes of a file.
 pub type XattrSet = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What files of one kind, owner and filesystem share.
+/// The values that files of the same kind, owner and filesystem share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Shared {
     pub mode: u32,
@@ -41,7 +41,7 @@ impl Shared {
     }
 }
 
-/// Reads the table of what files share.
+/// Reads the table of shared values.
 pub fn read_shared(mut cursor: Cursor<'_>, end: usize) -> Result<Vec<Shared>, IndexError> {
     let count = cursor.varint32()?;
     let mut found = Vec::new();
@@ -51,7 +51,7 @@ pub fn read_shared(mut cursor: Cursor<'_>, end: usize) -> Result<Vec<Shared>, In
     if cursor.at() == end { Ok(found) } else { Err(cursor.corrupt("a table of another length")) }
 }
 
-/// Reads the table of sets: where each begins.
+/// Reads the table of attribute sets. Returns the offset of each.
 pub fn read_sets(mut cursor: Cursor<'_>, end: usize) -> Result<Vec<usize>, IndexError> {
     let count = cursor.varint32()?;
     let mut found = Vec::new();
@@ -77,12 +77,12 @@ pub fn read_set(cursor: &mut Cursor<'_>) -> Result<XattrSet, IndexError> {
     Ok(set)
 }
 
-/// Both tables while an index is made.
+/// Both tables of an index that is being built.
 #[derive(Debug, Default)]
 pub struct Tables {
     shared: Vec<Shared>,
     shared_numbers: HashMap<Shared, u32>,
-    /// Encoded.
+    /// The encoded sets.
     sets: Vec<Vec<u8>>,
     set_numbers: HashMap<Vec<u8>, u32>,
 }
@@ -95,7 +95,7 @@ fn number<K: Clone + Eq + std::hash::Hash>(table: &mut Vec<K>, numbers: &mut Has
 }
 
 impl Tables {
-    /// Those of an index, to be added to.
+    /// The tables of an existing index, which can grow.
     pub fn new(shared: &[Shared], sets: Vec<Vec<u8>>) -> Self {
         let numbered = |at: usize| at as u32;
         Self {
@@ -106,7 +106,7 @@ impl Tables {
         }
     }
 
-    /// The number of what a file shares with others.
+    /// The number of shared values.
     pub fn shared(&mut self, shared: Shared) -> u32 {
         number(&mut self.shared, &mut self.shared_numbers, shared)
     }
@@ -122,7 +122,7 @@ impl Tables {
         number(&mut self.sets, &mut self.set_numbers, encoded)
     }
 
-    /// What the listings that were encoded with these tables are read with.
+    /// The shared values, for reading listings that were encoded with these tables.
     pub fn all_shared(&self) -> &[Shared] {
         &self.shared
     }

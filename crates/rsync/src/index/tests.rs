@@ -19,7 +19,7 @@ fn whole(tree: &Path, threads: usize) -> Index {
     made(builder)
 }
 
-/// All that a source tells of a tree, by path.
+/// Everything that a source returns for a tree, by path.
 fn told(source: &dyn Source) -> BTreeMap<Vec<u8>, String> {
     let mut found = BTreeMap::new();
     let mut left = vec![Vec::new()];
@@ -31,7 +31,7 @@ fn told(source: &dyn Source) -> BTreeMap<Vec<u8>, String> {
                 assert_eq!(listed.unwrap().mtime, source.metadata(&path, false).unwrap().mtime);
                 left.push(path);
             }
-            // A directory is no other's other name, and its number of links nobody's concern.
+            // Directories have no hard links, and their link count does not matter.
             (metadata.links, metadata.id.1) = (1, 0);
         }
         if metadata.links == 1 {
@@ -54,7 +54,7 @@ fn assert_is_like(index: Index, tree: &Path) {
     assert_eq!(expected.len(), found.len());
 }
 
-/// Directories in directories, many files in one, links of both kinds, odd names.
+/// Makes nested directories, a directory with many files, links of both kinds, and odd names.
 fn grow(root: &Path) {
     for directory in ["a/b/c", "a/bc", "many", "empty"] {
         std::fs::create_dir_all(root.join(directory)).unwrap();
@@ -137,7 +137,7 @@ fn what_is_not_as_it_was_is_not_opened() {
     assert_eq!(open("a-b"), Err(Some(rustix::io::Errno::NOENT.raw_os_error())));
     std::fs::create_dir(tree.join("a-b")).unwrap();
     assert_eq!(open("a-b"), stale);
-    // A directory that has become a link leads nowhere, and least of all outside.
+    // A directory that was replaced by a link is not followed, especially not to the outside.
     assert_eq!(open("a/b/c/\u{e4}"), Ok(()));
     std::fs::rename(tree.join("a/b"), tree.join("moved")).unwrap();
     symlink(&outside, tree.join("a/b")).unwrap();
@@ -157,7 +157,7 @@ fn updates_end_where_a_scan_would() {
     let mut index = whole(root, 1);
     let steps: [(&dyn Fn(), &[&str]); 7] = [
         (&|| std::fs::write(root.join("a/x2"), b"new").unwrap(), &["a/x2"]),
-        // Of a file that lost a name, the other name is to be looked at too.
+        // When a hard-linked file loses a name, its other name must be read too.
         (&|| std::fs::remove_dir_all(root.join("many")).unwrap(), &["many/x", "a/x"]),
         (
             &|| {
@@ -177,7 +177,7 @@ fn updates_end_where_a_scan_would() {
             &["a.b/", "empty", "never/was/there"],
         ),
         (&|| std::fs::rename(root.join("a/b"), root.join("b")).unwrap(), &["a/b", "b"]),
-        // What is in a directory of another time is read, though it is not named itself.
+        // A directory with a new modification time is read as a whole, although its files are not named.
         (
             &|| {
                 std::fs::write(root.join("b/c/unnamed"), b"x").unwrap();
@@ -203,7 +203,7 @@ fn index_copy(index: &Index) -> Index {
     Index::parse(index.bytes.clone()).unwrap()
 }
 
-/// Clients are told, so that they delete nothing of what they have.
+/// Clients learn of unreadable directories, so that they delete nothing in them.
 #[test]
 fn directories_that_could_not_be_read_are_told() {
     let dir = tempfile::tempdir().unwrap();
@@ -221,7 +221,7 @@ fn directories_that_could_not_be_read_are_told() {
     assert_eq!(source.read_dir(b"a").unwrap_err().raw_os_error(), denied);
     assert_eq!(source.metadata(b"a/b", false).unwrap_err().raw_os_error(), denied);
     assert!(source.metadata(b"a", false).unwrap().is_dir());
-    // As soon as anything is known of it, it is read again.
+    // A change in the directory makes it read again.
     let mut builder = Builder::from_index(&index).unwrap();
     update(&mut builder, dir.path(), [b"a/x".to_vec()]).unwrap();
     assert_is_like(made(builder), dir.path());
@@ -239,7 +239,7 @@ fn two_do_not_make_one_index() {
     assert_eq!(std::fs::read(&path).unwrap(), b"one");
     drop(second);
     assert!(!dir.path().join("index.new").exists());
-    // What a process that died left is used again.
+    // A file that was left by a dead process is used again.
     std::fs::write(dir.path().join("index.new"), b"longer than what comes").unwrap();
     Replacement::begin(&path).unwrap().commit(b"two").unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), b"two");
@@ -305,7 +305,7 @@ fn damage_is_found_wherever_it_is() {
 }
 
 proptest! {
-    /// With a digest that is right, whatever the bytes are: they are refused, or all of them can be read.
+    /// With a valid digest, any bytes are either refused, or all of them can be read.
     #[test]
     fn what_passes_can_be_read(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)) {
         static SMALL: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
@@ -319,7 +319,7 @@ proptest! {
     }
 }
 
-/// Names, sizes, times, owners and modes as a mirror of Debian has them.
+/// Names, sizes, times, owners and modes like those of a Debian mirror.
 fn debian_like(builder: &mut Builder, files: usize) -> u64 {
     let mut random = 1_u64;
     let mut next = |below: u64| {
@@ -376,7 +376,7 @@ fn debian_like(builder: &mut Builder, files: usize) -> u64 {
         }
         let number = builder.allocate().unwrap();
         top.push((seen(format!("lib{letter}"), kind::DIRECTORY | 0o755, 4096, Time::default()), number));
-        // Directories above have lower numbers in what a scan makes; sizes are the same.
+        // In a scan, parents have lower numbers than here. The size is the same.
         let records = sources.into_iter().map(|(seen, number)| builder.record(seen, Some(number))).collect();
         builder.set_listing(number, records).unwrap();
         count += 1;
@@ -415,7 +415,7 @@ fn the_kinds_of_files_are_those_of_the_tree() {
     assert!(linked[0].links == 2 && linked[0].id == linked[1].id, "{linked:?}");
 }
 
-/// Changes of all kinds, the same for the same number.
+/// Makes random changes of all kinds, reproducible by a number.
 struct Stirring {
     root: PathBuf,
     state: u64,
@@ -428,14 +428,14 @@ impl Stirring {
         (self.state >> 33) as usize % end
     }
 
-    /// Names are few, so that many are there already, as something else.
+    /// A path of few different names, so that many of them exist already as something else.
     fn path(&mut self) -> PathBuf {
         let depth = 1 + self.below(3);
         let names = (0..depth).map(|_| format!("{}", self.below(6))).collect::<Vec<_>>();
         self.root.join(names.join("/"))
     }
 
-    /// What cannot be done is not.
+    /// Makes one change. Changes that fail are ignored.
     fn stir(&mut self) {
         use rustix::fs::{CWD, RenameFlags, renameat_with};
         let (one, other, number) = (self.path(), self.path(), self.below(1000));
@@ -447,7 +447,7 @@ impl Stirring {
             6 => symlink(&one, &other),
             7 => std::fs::remove_dir_all(&one),
             8 => std::fs::remove_file(&one),
-            // Two directories of one time change places.
+            // Exchanges two directories with the same modification time.
             9 => {
                 let old = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1000);
                 for path in [&one, &other] {
@@ -464,7 +464,7 @@ impl Stirring {
     }
 }
 
-/// Time for the kernel to tell what has happened.
+/// Waits until the kernel has reported the changes.
 fn settle() {
     std::thread::sleep(std::time::Duration::from_millis(300));
 }
@@ -481,7 +481,7 @@ fn a_watched_tree_and_its_index_are_the_same() {
     for round in 0..40 {
         (0..1 + round * 2).for_each(|_| stirring.stir());
         if round == 20 {
-            // Where the root of the tree is said to be changes.
+            // The root of the tree is renamed.
             std::fs::rename(&root, dir.path().join("elsewhere")).unwrap();
             settle();
             assert!(matches!(watch.update(builder), Err(IndexError::Io { .. })));
@@ -516,7 +516,7 @@ fn what_happens_while_a_watched_tree_is_read_is_not_lost() {
     settle();
     (builder, _) = watch.update(builder).unwrap();
     assert_is_like(made(builder), &root);
-    // More than the kernel keeps, while nobody is there to read it: the tree is read anew.
+    // The queue of the kernel overflowed, so the tree is read again.
     watch.lose();
     std::fs::write(root.join("unseen"), b"x").unwrap();
     let (builder, _) = watch.update(Builder::from_index(&whole(&root, 1)).unwrap()).unwrap();

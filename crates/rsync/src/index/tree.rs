@@ -1,5 +1,4 @@
-//! The tree that is indexed, as it is now. No symbolic link is followed, so that whatever changes meanwhile, nothing outside
-//! is looked at.
+//! Reads the tree that is indexed. No symbolic link is followed, so that concurrent changes cannot lead outside of it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,25 +13,25 @@ use crate::source::directory::metadata_of;
 use crate::source::inside::{Follow, open_inside};
 use crate::source::xattrs;
 
-/// A directory and what is below.
+/// A directory with everything below it.
 pub struct Tree {
     root: OwnedFd,
     path: PathBuf,
 }
 
 impl Tree {
-    /// Opens it.
+    /// Opens the root directory.
     pub fn open(path: &Path) -> Result<Self, IndexError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty());
         let root = root.map_err(|error| IndexError::io(path)(error.into()))?;
-        // Extended attributes are had by names in there; without it all files would seem to be gone.
+        // Extended attributes are read through names in procfs. Without it, all files would seem to be gone.
         let proc = Path::new("/proc/self/fd");
         std::fs::metadata(proc).map_err(IndexError::io(proc))?;
         Ok(Self { root, path: path.to_owned() })
     }
 
-    /// The directory itself.
+    /// The root directory itself.
     pub fn root(&self) -> Result<Seen, IndexError> {
         let see = || {
             let stat = rustix::fs::statx(&self.root, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
@@ -46,13 +45,13 @@ impl Tree {
         see().map_err(IndexError::io(&self.path))
     }
 
-    /// Opens a directory below.
+    /// Opens a directory below the root.
     pub fn directory(&self, path: &[u8]) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
         Ok(open_inside(&self.root, path, flags, Follow::Nothing)?)
     }
 
-    /// What is in a directory; what vanishes meanwhile is left out.
+    /// The files in a directory. Files that vanish meanwhile are left out.
     pub fn list(&self, path: &[u8]) -> io::Result<Vec<Seen>> {
         let directory = self.directory(path)?;
         let mut found = Vec::new();
@@ -67,7 +66,7 @@ impl Tree {
     }
 }
 
-/// What a directory's name stands for; `None` if it has none such.
+/// The file with this name in a directory. `None` if there is none.
 pub fn see(directory: &OwnedFd, name: &[u8]) -> io::Result<Option<Seen>> {
     match look(directory, name) {
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOENT.raw_os_error()) => Ok(None),

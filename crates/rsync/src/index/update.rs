@@ -1,4 +1,4 @@
-//! Bringing an index up to date where the tree is known to have changed.
+//! Updates an index where the tree is known to have changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,14 +9,16 @@ use super::tree::{Tree, see};
 use super::{IndexError, ROOT, Record, join};
 use crate::scan::clean;
 
-/// Names that changed, by directory, and whether a directory of that name may be another than the one that the index has.
+/// The changed names of each directory. The flag is true if the name may now be a different directory than in the
+/// index.
 type Changes = BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, bool>>;
 
-/// Looks at these paths of the tree, and at nothing else: at what they name, at the directories that they are in, and at all that is in
-/// directories that are new, or that are named and have another time than in the index.
+/// Reads these paths of the tree, and only as much as needed: the files at the paths and their parent directories. It
+/// also reads everything in directories that are new, or that are among the paths and have a new modification time.
+/// Returns the directories that could not be listed.
 ///
 /// # Errors
-/// When there is no such tree, or the index is damaged. Directories that cannot be listed are told.
+/// When the tree does not exist, or the index is damaged.
 pub fn update(
     builder: &mut Builder,
     root: &Path,
@@ -25,8 +27,8 @@ pub fn update(
     update_changes(builder, root, changed.into_iter().map(|path| (path, false)))
 }
 
-/// As [`update`], where it is known of each path whether what it names may be another file than before: a directory is read as a whole then,
-/// whatever its time.
+/// As [`update`], with a flag for each path. It is true if the path may now be a different file. A directory is then
+/// read as a whole, whatever its modification time.
 pub(super) fn update_changes(
     builder: &mut Builder,
     root: &Path,
@@ -45,7 +47,7 @@ pub(super) fn update_changes(
             }
         }
     }
-    // Of these what changed is known: a new time of theirs says no more.
+    // The changes in these directories are known, so their own modification time adds nothing.
     let named: BTreeSet<Vec<u8>> = changes.keys().cloned().collect();
     for directory in named.iter().filter(|directory| !directory.is_empty()) {
         let (parent, name) = split(directory);
@@ -58,7 +60,7 @@ pub(super) fn update_changes(
     if is_root_named && is_other && !changes.contains_key(&b""[..]) {
         updating.next.push((ROOT, Vec::new()));
     }
-    // A directory comes before what is in it.
+    // Directories are processed before what is in them.
     for (directory, names) in changes {
         updating.directory(directory, &names)?;
     }
@@ -73,8 +75,8 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// The directory of a path that the index has, and the name in it: of a path that leads through directories that are new, the
-/// first of these.
+/// The parent directory of a path, and the name in it. If a parent is not in the index, the first one that is missing
+/// is the name.
 fn known(builder: &Builder, path: &[u8]) -> Result<(Vec<u8>, Vec<u8>), IndexError> {
     let (mut number, mut directory) = (ROOT, Vec::new());
     let (parents, last) = split(path);
@@ -95,10 +97,10 @@ fn below(builder: &Builder, number: u32, name: &[u8]) -> Result<Option<u32>, Ind
 struct Updating<'a> {
     builder: &'a mut Builder,
     tree: &'a Tree,
-    /// Directories in which names are known to have changed.
+    /// Directories with names that are known to have changed.
     named: BTreeSet<Vec<u8>>,
     unread: Vec<Unread>,
-    /// Directories to be read as a whole.
+    /// Directories that must be read as a whole.
     next: Vec<Place>,
 }
 
@@ -108,11 +110,11 @@ impl Updating<'_> {
         for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
             match below(self.builder, number, name)? {
                 Some(next) => number = next,
-                // It is gone, by what was seen of the directory above.
+                // The directory is gone, as its parent showed.
                 None => return Ok(()),
             }
         }
-        // One that is new is read as a whole.
+        // A new directory is read as a whole.
         let Some(listing) = self.builder.listing(number)? else { return Ok(()) };
         let (was_read, mut records) = (listing.failure == 0, listing.records().collect()?);
         let seen = self.tree.directory(&path).and_then(|directory| {
@@ -166,7 +168,7 @@ impl Updating<'_> {
         Ok(())
     }
 
-    /// A directory that is new, to be read.
+    /// Adds a new directory, which is read later.
     fn begin(&mut self, directory: &[u8], name: &[u8]) -> Result<u32, IndexError> {
         let number = self.builder.allocate()?;
         self.next.push((number, join(directory, name)));

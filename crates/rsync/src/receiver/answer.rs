@@ -1,4 +1,4 @@
-//! What comes in answer: attributes, and the content of files.
+//! Handles the sender's answers: attributes, and the content of files.
 
 use std::io::{self, Read, Write};
 
@@ -18,49 +18,49 @@ use crate::target::{Found, Node};
 use crate::token::Token;
 use crate::wire::{Ndx, Note, ReadWire, Tag};
 
-/// Longest value of an extended attribute that is taken: what ZFS has room for.
+/// The longest value of an extended attribute that is accepted, in bytes. It is the limit of ZFS.
 const VALUE_MAX: usize = 64 << 10;
-/// Longest name that comes with an answer.
+/// The longest name in an answer, in bytes.
 const NAME_MAX: usize = 4096;
 
-/// A new file of no more is made when it has come.
+/// A new file up to this size is created only when its content is complete.
 const HELD_MAX: u64 = 128 << 10;
 
-/// A file's content as it arrived.
+/// The result of receiving a file's content.
 enum Arrived {
-    /// Right, in this node, which has these attributes still.
+    /// The content is correct. The node still has these attributes.
     Right(Found),
-    /// Another than it was sent.
+    /// The content differs from what was sent.
     Wrong,
-    /// It could not be written, and was passed over.
+    /// The file could not be written and was skipped.
     Lost,
 }
 
-/// A file that blocks are taken from, and its size.
+/// The basis file that blocks are copied from, and its size.
 type Basis<'p> = (&'p Node, u64);
 
-/// Where a file's content goes.
+/// Where the content of a file is written.
 #[derive(Clone, PartialEq, Eq)]
 enum Opened {
-    /// The file is made when it has all come: nothing is there yet.
+    /// Into memory. The file does not exist yet and is created when its content is complete.
     Held,
-    /// Into this node, which may be what was at the path.
+    /// Into this node, which may be the file at the path itself.
     Into { node: Node, is_itself: bool },
-    /// It could not be opened.
+    /// Nowhere, because the file could not be opened.
     Nowhere,
 }
 
-/// A file's content on its way.
+/// The content of a file that is being received.
 struct Content {
     opened: Opened,
-    /// Bytes that came.
+    /// The number of bytes so far.
     at: u64,
     sum: FileSum,
     gathered: Gathered,
 }
 
 impl Content {
-    /// These bytes come next.
+    /// Adds the next bytes of the content.
     fn take(&mut self, data: &[u8], write: impl Fn(&Node, u64, &[u8]) -> io::Result<()>) -> io::Result<()> {
         self.sum.update(data);
         match &self.opened {
@@ -74,7 +74,7 @@ impl Content {
         Ok(())
     }
 
-    /// These bytes come next, and are there.
+    /// Adds the next bytes of the content, which are in the file already.
     fn pass(&mut self, data: &[u8]) {
         self.sum.update(data);
         self.at += data.len() as u64;
@@ -82,7 +82,7 @@ impl Content {
 }
 
 impl<R: Read, W: Write> Receiver<'_, R, W> {
-    /// Takes the next answer; `false` when the sender has ended a phase.
+    /// Handles the next answer. Returns `false` when the sender has ended a phase.
     pub(super) fn take_answer(&mut self) -> Result<bool> {
         if self.unsent >= TOGETHER || !self.reader.has_buffered() {
             self.unsent = 0;
@@ -121,7 +121,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 (Ndx::Done, Some(Asked::Done)) => return Ok(false),
                 (Ndx::Done, Some(Asked::ListDone)) => return Ok(true),
                 (Ndx::Done, None) if self.agreed.incremental && !self.list.is_complete() => {
-                    // The words are rsync's, as far as it has any for what comes next.
+                    // The words are rsync's, where it has any for such a message.
                     let what = match self.answers.read(self.reader)? {
                         Ndx::Flist(_) => "refusing sub-flist after final flist was freed".to_owned(),
                         next => format!("an end before all lists came, and then {next:?}"),
@@ -146,11 +146,11 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(true)
     }
 
-    /// Takes the answer to a request.
+    /// Handles the answer to a request.
     fn take_file(&mut self, wanted: &Pending) -> Result<()> {
         let index = wanted.index;
         let flags = if self.agreed.protocol < 29 { wanted.flags } else { self.reader.read_u16()? };
-        // What a sender makes of the others is its own business.
+        // The other flags are the sender's own business.
         if (flags ^ wanted.flags) & (item::TRANSFER | item::XATTRS) != 0 {
             return Err(RsyncError::protocol(format!(
                 "an answer about file {index} of {flags:#x}, not {:#x}",
@@ -180,7 +180,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         self.content(wanted, &path)
     }
 
-    /// In version 29, the sender is there, and has nothing to say yet.
+    /// A sign of life in version 29: the sender is there, but has nothing to send yet.
     fn take_sign_of_life(&mut self) -> Result<bool> {
         match self.reader.read_u16()? {
             item::NEW => Ok(true),
@@ -188,7 +188,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// Before version 30, what could not be sent was not answered: gives up what was asked for before this.
+    /// Before version 30 the sender did not answer a request for a file that it could not send. Gives up the requests
+    /// before this answer.
     fn pass_over(&mut self, answer: Ndx) -> Result<()> {
         loop {
             match (self.pending.front(), answer) {
@@ -290,11 +291,12 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// The node that a file's content is written to: the one that there is, unless it has names that are not to change, or is to be kept.
+    /// The node for the content of a file. It is the present file, unless that must be kept, or has hard links that
+    /// must not change.
     fn open(&mut self, index: u32, flags: u16, path: &[u8]) -> io::Result<(Node, Was)> {
         let mode = self.list[index as usize].metadata.mode & 0o7777;
         if flags & item::NEW != 0 && !self.writes_aside() {
-            // Most often nothing has come to be there since it was asked for.
+            // In most cases nothing was created at the path since the request.
             match self.into.target.create(path, NewKind::File, mode) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 made => return Ok((made?.node, Was::Nothing)),
@@ -324,7 +326,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok((self.into.target.create(path, NewKind::File, mode)?.node, was))
     }
 
-    /// Whether all names of a file are to be of one file still.
+    /// Whether all names of the file at a node belong to the same group of hard links in the list.
     fn are_all_names(&self, index: u32, node: &Node, links: u64) -> bool {
         let group = self.list[index as usize].group.and_then(|group| self.links.groups.get(&group));
         let Some(group) = group else { return false };
@@ -358,7 +360,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             }
             file.opened = self.open_content(wanted, path)?;
         }
-        // Of what came before a failure all may be kept.
+        // The content before a failure may be kept.
         let is_sparse = self.leaves_holes();
         let written = match &file.opened {
             Opened::Into { node, .. } => {
@@ -383,7 +385,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(if is_right { Arrived::Right(Found { node, metadata }) } else { Arrived::Wrong })
     }
 
-    /// Makes a file that has come whole; `None` where something has come to be there since it was asked for.
+    /// Creates a file whose content is complete. `None` if something was created at the path meanwhile.
     fn make(&mut self, index: u32, path: &[u8], content: &[u8]) -> Result<Option<Arrived>> {
         let error = match self.into.target.create_file(path, &self.whole(index, content)) {
             Ok(has) => return Ok(Some(Arrived::Right(has))),
@@ -399,7 +401,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// Opens what a file's content goes into, from now on.
+    /// Opens the node for the content of a file. Writing to it begins now.
     fn open_content(&mut self, wanted: &Pending, path: &[u8]) -> Result<Opened> {
         match self.open(wanted.index, wanted.flags, path) {
             Ok((node, was)) => {
@@ -416,7 +418,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// Takes a file's content up to its end; what is gathered of it is still to be written.
+    /// Receives the content of a file to its end. The last bytes that were gathered are not written yet.
     fn take_content(&mut self, wanted: &Pending, path: &[u8], file: &mut Content) -> Result<()> {
         if self.options.append > 0
             && !wanted.is_second
@@ -448,13 +450,13 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                     let (basis, (offset, len)) = self.block(wanted, number)?;
                     buffer.resize(len, 0);
                     if let Err(error) = self.into.target.read_old(basis, offset, &mut buffer) {
-                        // The digest will be another.
+                        // The digest will not match.
                         tracing::debug!(%error, "reading what was there before");
                         buffer.fill(0);
                     }
                     self.tokens.see(&buffer)?;
                     self.summary.matched += len as u64;
-                    // What is where it was before is there.
+                    // Data at its old place is in the file already.
                     let is_there = offset == file.at
                         && matches!(&file.opened, Opened::Into { node, is_itself: true } if node == basis.0);
                     if is_there {
@@ -488,7 +490,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         })
     }
 
-    /// Sums up what is only appended to.
+    /// Adds the part of a file that is only appended to, to the digest.
     fn sum_up(&mut self, file: Basis<'_>, sum: &mut FileSum) -> Result<()> {
         let mut buffer = vec![0; 256 << 10];
         let mut at = 0;

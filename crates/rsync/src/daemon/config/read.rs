@@ -1,32 +1,33 @@
-//! The lines of a configuration, and the files that they include.
+//! Reads the lines of a configuration and of the files that it includes.
 
 use std::path::{Path, PathBuf};
 
 use super::set::{Assignment, Draft};
 use super::{Config, ConfigError, Seen, Value};
 
-/// Files that include files that include …
+/// The most files that include one another.
 const DEPTH_MAX: usize = 10;
 
-/// What has been read so far.
+/// The state of reading a configuration.
 pub(super) struct Reader {
     config: Config,
-    /// What stands before the first module, or below "[global]", is what modules begin as.
+    /// The parameters before the first module or in "[global]". Modules begin with them.
     defaults: Draft,
     current: Option<Draft>,
-    /// Of the files that are being read.
+    /// The number of files that are being read, one included by the other.
     depth: usize,
-    /// The line that was read last.
+    /// The number of the line that was read last.
     line: usize,
-    /// Global parameters that count more than those of the file, until they have been set.
+    /// Global parameters that override those of the file, until they have been set.
     overrides: Vec<Assignment>,
 }
 
 impl Reader {
-    /// `overrides` are lines of parameters that are set once those of the file before its first module are.
+    /// Starts reading. `overrides` has lines with parameters. They are set after those before the first module of the
+    /// file.
     ///
     /// # Errors
-    /// When one of them is no parameter.
+    /// When a line is not a parameter.
     pub(super) fn new(overrides: &str) -> Value<Self> {
         let overrides = overrides.lines().map(assignment).collect::<Value<_>>()?;
         let (config, defaults) = (Config::default(), Draft::new());
@@ -74,7 +75,7 @@ impl Reader {
         Ok(())
     }
 
-    /// All has been read, beginning with the file `path`.
+    /// Finishes after all lines. `path` is the first file.
     pub(super) fn end(mut self, path: &Path) -> Result<Config, ConfigError> {
         let line = self.line;
         let wrong = |what| ConfigError::Line { path: path.to_owned(), line, what };
@@ -86,7 +87,7 @@ impl Reader {
 
     /// Reads a file.
     pub(super) fn file(&mut self, file: &Path) -> Result<(), ConfigError> {
-        // Before it is read: what changes meanwhile is another file.
+        // Recorded before the file is read, so that a change meanwhile counts as a change.
         self.saw(file);
         let text = String::from_utf8(super::contents(file)?);
         let text = text.map_err(|_| ConfigError::Line {
@@ -97,7 +98,7 @@ impl Reader {
         self.text(&text, file)
     }
 
-    /// Reads a file that a line of another one names.
+    /// Reads a file that a line of another file includes.
     fn nested(&mut self, file: &Path, by: &Path, line: usize) -> Result<(), ConfigError> {
         if self.depth == DEPTH_MAX {
             let what = format!("{}: more than {DEPTH_MAX} files include one another", file.display());
@@ -110,7 +111,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Remembers what a file was when it was read.
+    /// Records the identity of a file.
     fn saw(&mut self, path: &Path) {
         self.config.files.push(Seen::at(path));
     }
@@ -137,7 +138,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Takes a line with a parameter. Gives what is to be logged about it, if it is not used.
+    /// Handles a line with a parameter. Returns a warning for the log if the parameter is not used.
     fn parameter(&mut self, text: &str) -> Value<Option<String>> {
         let assignment = assignment(text)?;
         let name = assignment.name.clone();
@@ -152,13 +153,13 @@ impl Reader {
                 current.as_mut().unwrap_or(&mut self.defaults).take(assignment)?
             }
         };
-        // Words that searches for it in logs know.
+        // The words of stock rsync, which log searches look for.
         Ok((!taken).then(|| {
             format!("Unknown Parameter encountered: \"{name}\"; IGNORING unknown parameter \"{name}\"")
         }))
     }
 
-    /// Sets what counts more than the global parameters of the file.
+    /// Sets the parameters that override those of the file.
     fn override_globals(&mut self) -> Value<()> {
         for assignment in std::mem::take(&mut self.overrides) {
             let name = assignment.name.clone();
@@ -176,7 +177,8 @@ impl Reader {
         Ok(())
     }
 
-    /// The files that a directive of the file `by` means: one, or those of a directory whose names end so, in their order.
+    /// The files that a directive of the file `by` includes: one file, or the files of a directory that end with
+    /// `extension`, sorted.
     fn files(&mut self, by: &Path, name: &str, extension: &str) -> Value<Vec<PathBuf>> {
         let path = by.parent().unwrap_or(Path::new("")).join(name);
         if !path.is_dir() {
@@ -196,7 +198,7 @@ impl Reader {
     }
 }
 
-/// A line with a parameter, taken apart. Case and spaces in its name do not count.
+/// Parses a line with a parameter. Case and spaces in the name do not count.
 fn assignment(text: &str) -> Value<Assignment> {
     let (name, value) = text.split_once('=').ok_or_else(|| "a '=' is missing".to_owned())?;
     let name = name.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -204,7 +206,7 @@ fn assignment(text: &str) -> Value<Assignment> {
     Ok(Assignment { key, name, value: value.trim().to_owned() })
 }
 
-/// Lines that say something, with their numbers; a backslash at the end goes on with the next one.
+/// The lines that are not empty or comments, with their numbers. A backslash at the end continues a line.
 fn logical_lines(text: &str) -> Vec<(usize, String)> {
     let mut lines: Vec<(usize, String)> = Vec::new();
     let mut goes_on = false;

@@ -1,4 +1,4 @@
-//! What each parameter means (rsyncd.conf(5), "MODULE PARAMETERS").
+//! Sets the parameters of modules and the global ones (rsyncd.conf(5), "MODULE PARAMETERS").
 
 use std::path::{Path, PathBuf};
 
@@ -14,14 +14,14 @@ use crate::filter::Filter;
 /// A parameter as it was written.
 #[derive(Debug, Clone)]
 pub(super) struct Assignment {
-    /// Its name in lower case, without spaces.
+    /// The name in lower case, without spaces.
     pub key: String,
     pub name: String,
     pub value: String,
 }
 
 impl Assignment {
-    /// Whether it is the value's own business what a "%" means in it.
+    /// Whether "%" in the value has a meaning of its own, so that variables are not expanded.
     fn is_verbatim(&self) -> bool {
         self.key == "logformat"
     }
@@ -31,7 +31,8 @@ impl Assignment {
     }
 }
 
-/// Rules in the order in which they count, whatever that of the lines: as the manual has it. Of each sort the last line counts.
+/// The filter rules of a module. They apply in the order of the manual, not in that of the lines. Of each kind the last
+/// line counts.
 #[derive(Debug, Clone, Default)]
 struct Rules {
     filter: String,
@@ -41,32 +42,32 @@ struct Rules {
     exclude: String,
 }
 
-/// A module that is being read, or what modules begin as.
+/// A module that is being read, or the defaults for modules.
 #[derive(Debug, Clone)]
 pub(super) struct Draft {
     module: Module,
     rules: Rules,
-    /// All that was said of it, for modules that connections have variables for.
+    /// All parameters so far, for modules that use variables of connections.
     said: Vec<Assignment>,
 }
 
 impl Draft {
-    /// What modules are if nothing is said.
+    /// The defaults when no parameter is set.
     pub(super) fn new() -> Self {
         Self { module: Module::new(""), rules: Rules::default(), said: Vec::new() }
     }
 
-    /// A module that begins as this.
+    /// A module with this name that begins with these parameters.
     pub(super) fn named(&self, name: &str) -> Self {
         let mut draft = self.clone();
         name.clone_into(&mut draft.module.name);
         draft
     }
 
-    /// Takes a parameter; false if it is not known.
+    /// Sets a parameter. Returns false if the parameter is not known.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// When the value is invalid.
     pub(super) fn take(&mut self, assignment: Assignment) -> Value<bool> {
         let taken = self.set_expanded(&assignment, &|name| Ok(of_environment(name)))?;
         if taken {
@@ -87,10 +88,10 @@ impl Draft {
         set(&mut self.module, &mut self.rules, &assignment.key, &value)
     }
 
-    /// The module, if all that was said of it fits together.
+    /// The finished module.
     ///
     /// # Errors
-    /// What does not.
+    /// When its parameters do not fit together.
     pub(super) fn finish(self) -> Value<Module> {
         let Self { mut module, rules, said } = self;
         add_rules(&mut module.hidden, &rules)?;
@@ -102,15 +103,15 @@ impl Draft {
     }
 }
 
-/// The module as it is for a connection, of which `look` tells the variables.
+/// The module for a connection. `look` returns the value of a variable of the connection.
 ///
 /// # Errors
-/// When a variable cannot be where it is, or what is wrong with the module then.
+/// When the value of a variable is not allowed where it is used, or the resulting module is invalid.
 pub(super) fn for_connection(module: &Module, look: &dyn Fn(&str) -> Option<String>) -> Value<Module> {
     let said = module.said.as_deref().unwrap_or_default();
     let mut draft = Draft::new().named(&module.name);
     let mut module_path = None;
-    // The path first: other values may be made of it.
+    // The path is first, because other values may use it.
     let (paths, others): (Vec<_>, Vec<_>) = said.iter().partition(|assignment| assignment.key == "path");
     for (at, assignment) in paths.iter().chain(&others).enumerate() {
         if at == paths.len() {
@@ -137,12 +138,12 @@ pub(super) fn for_connection(module: &Module, look: &dyn Fn(&str) -> Option<Stri
 }
 
 impl Config {
-    /// Whether a parameter is of no module.
+    /// Whether a parameter is global.
     pub(super) fn is_global(key: &str) -> bool {
         GLOBAL.contains(&key)
     }
 
-    /// Takes a parameter that is of no module; false if it is none of these.
+    /// Sets a global parameter. Returns false if it is not one.
     pub(super) fn set(&mut self, Assignment { key, value, .. }: &Assignment) -> Value<bool> {
         let value = &*expand(value, |name| Ok(of_environment(name)))?;
         match key.as_str() {
@@ -163,7 +164,7 @@ impl Config {
         Ok(true)
     }
 
-    /// Takes what counts before a module is chosen of a parameter of modules that stands before all of them.
+    /// Applies parameters of modules that stand before all modules, as far as they matter before a module is chosen.
     pub(super) fn note(&mut self, Assignment { key, value, .. }: &Assignment) -> Value<()> {
         let expanded = || expand(value, |name| Ok(of_environment(name)));
         match key.as_str() {
@@ -180,7 +181,7 @@ fn named(value: &str) -> Option<String> {
     (!value.is_empty()).then(|| value.to_owned())
 }
 
-/// The parameters that are of no module.
+/// The global parameters.
 const GLOBAL: [&str; 14] = [
     "address",
     "bindaddress",
@@ -206,7 +207,7 @@ fn boolean(text: &str) -> Value<bool> {
     }
 }
 
-/// Yes, no, or what there is unless told otherwise.
+/// A boolean that may be unset.
 fn three(text: &str) -> Value<Option<bool>> {
     if text == "-1" || text.eq_ignore_ascii_case("unset") { Ok(None) } else { boolean(text).map(Some) }
 }
@@ -219,13 +220,13 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split([' ', '\t', ',']).filter(|word| !word.is_empty())
 }
 
-/// Names; those of a list that begins with a comma may have spaces in them.
+/// The names of a list. In a list that begins with a comma, only commas separate names, so that names can have spaces.
 pub(in super::super) fn names(text: &str) -> impl Iterator<Item = &str> {
     let ends: &[char] = if text.starts_with(',') { &[','] } else { &[' ', '\t', ','] };
     text.split(ends).map(str::trim).filter(|name| !name.is_empty())
 }
 
-/// Sets a parameter of a module; false if it is not known.
+/// Sets a parameter of a module. Returns false if it is not known.
 fn set(module: &mut Module, rules: &mut Rules, key: &str, value: &str) -> Value<bool> {
     let hosts = |value: &str| HostList::parse(words(value)).map(Some);
     match key {
@@ -247,7 +248,7 @@ fn set(module: &mut Module, rules: &mut Rules, key: &str, value: &str) -> Value<
         "authusers" => module.auth_users = names(value).map(auth_user).collect::<Value<_>>()?,
         "authdigest" => {
             module.auth_digest = AuthDigest::named(value);
-            // Nobody logs in with one that there is not.
+            // With an unknown digest nobody can log in.
             module.unknown_digest = named(value).filter(|_| module.auth_digest.is_none());
         }
         "secretsfile" => module.secrets_file = Some(value.into()),
@@ -281,21 +282,22 @@ fn set(module: &mut Module, rules: &mut Rules, key: &str, value: &str) -> Value<
         "earlyexec" => module.early_exec = command(value),
         "pre-xferexec" => module.pre_exec = command(value),
         "post-xferexec" => module.post_exec = command(value),
-        // Every module ends at its root, with or without chroot(2).
+        // No client gets above the root of a module, with or without chroot(2).
         "usechroot" => module.use_chroot = three(value)?,
         "nameconverter" => module.name_converter = command(value),
         "logfile" => module.log_file = log_file(value),
-        // No compressor changes its level from file to file, as in rsync 3.5: all files or none.
+        // As in rsync 3.5, no compressor changes its level from file to file. So it is either all files or none.
         "dontcompress" => module.dont_compress = words(value).any(|pattern| pattern == "*"),
-        // What is said goes to a file or to standard error, and nobody can ask for more of it.
+        // Messages go to a file or to standard error, and clients cannot ask for more of them.
         "syslogfacility" | "syslogtag" | "maxverbosity" => {}
-        // Connections are counted in this one process.
+        // Without this file, connections are counted in this process only.
         "lockfile" => module.lock_file = file(value),
-        // Of a directory: what comes into a dataset is seen when it is whole, so nothing need be elsewhere until then.
+        // Used for directories only. What is received into a dataset becomes visible when it is complete, so it needs
+        // no temporary directory.
         "tempdir" => module.temp_dir = Some(value.to_owned()).filter(|path| !path.is_empty()),
         "fakesuper" => module.fake_super = boolean(value)?,
         "insecurelinks" => module.insecure_links = boolean(value)?,
-        // Reading through a descriptor that a path was walked to leaves times of access as mounts have it.
+        // Files are read through descriptors, and the mount options decide about access times.
         "opennoatime" => drop(three(value)?),
         // Names are bytes here, and --iconv is refused.
         "charset" => {}
@@ -319,7 +321,7 @@ fn trimmed_path(path: &str) -> String {
     }
 }
 
-/// Nothing takes back what stands before all modules.
+/// The command, or `None` for an empty value. A module can so clear a command that stands before all modules.
 fn command(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
@@ -337,7 +339,7 @@ fn auth_user(text: &str) -> Value<AuthUser> {
 }
 
 fn add_rules(hidden: &mut Filter, rules: &Rules) -> Value<()> {
-    // Several rules may stand on one line, each beginning with its kind.
+    // Several rules may stand on one line. Each begins with its kind.
     let mut rest = rules.filter.trim();
     while !rest.is_empty() {
         let (kind, after) =
@@ -360,7 +362,7 @@ fn add_rules(hidden: &mut Filter, rules: &Rules) -> Value<()> {
         }
         let mut words = patterns.split_whitespace();
         while let Some(word) = words.next() {
-            // A pattern may say what it is itself: "+ /a", "- /b".
+            // A pattern may have its own kind: "+ /a", "- /b".
             match (word, words.clone().next()) {
                 ("+" | "-", Some(pattern)) => {
                     words.next();
@@ -373,7 +375,8 @@ fn add_rules(hidden: &mut Filter, rules: &Rules) -> Value<()> {
     Ok(())
 }
 
-/// Adds the lines of a file: patterns, of what `include` tells unless they say otherwise, or whole rules.
+/// Adds the lines of a file. They are patterns of the kind in `include`, unless they name another kind. Without
+/// `include` they are whole rules.
 fn add_file(hidden: &mut Filter, file: &Path, include: Option<bool>) -> Value<()> {
     let text = contents(file).map_err(|error| error.to_string())?;
     for line in text.split(|byte| matches!(byte, b'\n' | b'\r')) {

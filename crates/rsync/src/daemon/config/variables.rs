@@ -1,26 +1,28 @@
-//! `%NAME%` in the values of parameters: variables of the environment, and of the connection (rsyncd.conf(5), "GLOBAL PARAMETERS").
+//! `%NAME%` in the values of parameters: variables of the environment and of the connection (rsyncd.conf(5), "GLOBAL
+//! PARAMETERS").
 
 use std::borrow::Cow;
 
-/// What variables of connections begin with: a module whose values name one is made anew for each connection.
+/// The beginning of the variables of connections. A module that uses one is built again for each connection.
 const OF_CONNECTION: &str = "%RSYNC_";
-/// What a shell could act on: a second one, that the command starts, as well (rsyncd.conf(5), "pre-xfer exec").
+/// The characters that a shell could act on, including a second shell that the command starts (rsyncd.conf(5),
+/// "pre-xfer exec").
 const SHELL: &str = "'\"`$\\;&|<>()*?[]#!~{}";
 
-/// Those of the environment, which are known when the file is read.
+/// The value of a variable of the environment, which is known when the file is read.
 pub(super) fn of_environment(name: &str) -> Option<String> {
     if name.starts_with("RSYNC_") { None } else { std::env::var(name).ok() }
 }
 
-/// Whether only a connection can tell what a value is.
+/// Whether a value uses variables of a connection.
 pub(super) fn is_of_connection(value: &str) -> bool {
     value.contains(OF_CONNECTION)
 }
 
-/// Replaces all references to variables that `look` knows. What looks like none, or is not known, stays as it is.
+/// Replaces all references to variables that `look` knows. Other text stays as it is.
 ///
 /// # Errors
-/// What `look` gives in an error.
+/// The errors of `look`.
 pub(super) fn expand<'t>(
     text: &'t str,
     mut look: impl FnMut(&str) -> Result<Option<String>, String>,
@@ -52,23 +54,23 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// Whether a value that a client may have chosen can stand for one part of a path, a name or a number.
+/// Checks that a value that a client may have chosen can be one component of a path, a name or a number.
 ///
 /// # Errors
-/// What is wrong with it.
+/// When it cannot.
 pub(super) fn is_one_part(name: &str, value: &str) -> Result<(), String> {
     let is_path = matches!(value, "" | "." | "..") || value.contains('/') || value.contains(char::is_control);
-    // What the operator wrote.
+    // The path of the module was written by the operator.
     match is_path && name != "RSYNC_MODULE_PATH" {
         true => Err(format!("%{name}% is '{}', which is no name", value.escape_debug())),
         false => Ok(()),
     }
 }
 
-/// Whether a value can stand in a command: nothing in it means anything to a shell.
+/// Checks that a value can stand in a command: a shell acts on nothing in it.
 ///
 /// # Errors
-/// As rsync has it.
+/// In rsync's words.
 pub(super) fn is_plain(name: &str, value: &str) -> Result<(), String> {
     match value.contains(|c: char| c.is_whitespace() || c.is_control() || SHELL.contains(c)) {
         true => Err(format!("refusing to run shell hook: %{name}% holds a shell metacharacter")),

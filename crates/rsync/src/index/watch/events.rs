@@ -1,42 +1,44 @@
-//! Events as fanotify(7) tells them, and what is kept of them: names, by directory.
+//! The events of fanotify(7), and the changed names that are collected from them for each directory.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// Names kept at most. More is as if nothing were known: the tree is read anew then.
+/// The most names that are collected. Beyond that the changes count as lost, and the whole tree is read again.
 const NAMES_MAX: usize = 1 << 20;
-/// `struct fanotify_event_metadata`: length, 4 bytes; version, 1; 1 without meaning; its own length, 2; mask, 8; descriptor and process,
-/// 4 each.
+/// Length of `struct fanotify_event_metadata` in bytes: length, 4; version, 1; reserved, 1; length of the struct, 2;
+/// mask, 8; descriptor and process, 4 each.
 const HEAD_LEN: usize = 24;
 const VERSION: u8 = 3;
-/// `struct fanotify_event_info_header`: type, 1 byte; 1 without meaning; length, 2. Then the filesystem, 8.
+/// Length of `struct fanotify_event_info_header` in bytes: type, 1; padding, 1; length, 2. The filesystem follows in 8
+/// bytes.
 const INFO_LEN: usize = 4;
 const FILESYSTEM_LEN: usize = 8;
-/// Length, 4 bytes, and type of a handle, 4, before its own bytes.
+/// Bytes before the data of a handle: length, 4, and type, 4.
 const HANDLE_HEAD_LEN: usize = 8;
-/// After these a name may stand for another file than before.
+/// The events after which a name may be a different file.
 const OTHER_FILE: u64 = libc::FAN_CREATE | libc::FAN_DELETE | libc::FAN_MOVED_FROM | libc::FAN_MOVED_TO;
 
-/// A directory: its filesystem, as `statfs(2)` tells it, and its handle.
+/// A directory: its filesystem, as `statfs(2)` returns it, and its handle.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Directory {
     pub filesystem: u64,
     pub handle: Vec<u8>,
 }
 
-/// Names in a directory that something happened to, and whether they may stand for other files than before. "." is the directory.
+/// The names in a directory that had an event, and whether they may now be different files. "." is the directory
+/// itself.
 pub type NamesSeen = BTreeMap<Vec<u8>, bool>;
 
-/// What has happened since it was last asked for.
+/// The changes since the last check.
 #[derive(Debug, Default)]
 pub struct Pending {
     pub directories: HashMap<Directory, NamesSeen>,
     names: usize,
-    /// Something else has happened, and nobody knows what.
+    /// There were further changes, which are unknown.
     pub is_lost: bool,
 }
 
 impl Pending {
-    /// What was not told.
+    /// Records that events were lost.
     pub fn lose(&mut self) {
         *self = Self { is_lost: true, ..Self::default() };
     }
@@ -70,7 +72,7 @@ enum Event {
         name: Vec<u8>,
         is_other: bool,
     },
-    /// The queue was full, or the event is of no known form.
+    /// The queue overflowed, or the event has an unknown form.
     Lost,
 }
 
@@ -78,7 +80,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
 }
 
-/// The first event, and what follows it; `None` if there is none whole.
+/// The first event and the rest. `None` if there is no complete event.
 fn split_event(bytes: &[u8]) -> Option<(Event, &[u8])> {
     let len = u32_at(bytes, 0)? as usize;
     let (event, rest) = bytes.split_at_checked(len)?;
@@ -95,7 +97,7 @@ fn split_event(bytes: &[u8]) -> Option<(Event, &[u8])> {
     Some((event, rest))
 }
 
-/// The directory and the name that an event is about.
+/// The directory and the name of an event.
 fn info(infos: &[u8]) -> Option<(Directory, Vec<u8>)> {
     if *infos.first()? != libc::FAN_EVENT_INFO_TYPE_DFID_NAME {
         return None;

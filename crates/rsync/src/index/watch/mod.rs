@@ -1,8 +1,9 @@
-//! Keeping an index up to date by what the kernel tells of the filesystems that a tree is on (fanotify(7)): not a descriptor or a byte of
-//! memory is needed for a directory, however many there are.
+//! Keeps an index up to date with the events of the filesystems that a tree is on (fanotify(7)). No descriptor and no
+//! memory is needed for each directory.
 //!
-//! Events tell directories by their handles. Where these are is asked when the index is brought up to date, so that a directory
-//! that has moved meanwhile is looked for where it is then; that it moved is an event of its own, upon which it is read as a whole.
+//! Events identify directories by their handles. The path of a directory is looked up when the index is updated. So a
+//! directory that has moved meanwhile is found at its new place. Its move is an event too, after which it is read as a
+//! whole.
 
 mod events;
 mod syscalls;
@@ -28,41 +29,41 @@ use super::scan::{Unread, scan};
 use super::update::update_changes;
 use super::{Builder, IndexError};
 
-/// Bytes of events that are read at once.
+/// The number of bytes of events that are read at once.
 const BUFFER_LEN: usize = 64 << 10;
-/// How soon it is seen that nobody waits any more.
+/// The longest time until the reader notices that it shall end.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 const MOUNTS: &str = "/proc/self/mountinfo";
 
-/// A filesystem on which a tree, or a part of it, is.
+/// A filesystem that has the tree or a part of it.
 #[derive(Debug)]
 struct Filesystem {
     id: u64,
-    /// Where in the tree it begins.
+    /// The path where it begins.
     path: PathBuf,
 }
 
-/// What the one who reads events shares with the one who wants them.
+/// The state that the thread that reads events shares with the watch.
 struct Shared {
     queue: OwnedFd,
     pending: Mutex<Pending>,
     is_over: AtomicBool,
 }
 
-/// Events of a tree, from when it was made on.
+/// Collects the events of a tree from its creation on.
 pub struct Watch {
     root: PathBuf,
     filesystems: Vec<Filesystem>,
-    /// The mounts that the tree is on.
+    /// The mounts of the tree.
     mounts: Vec<Mount>,
     shared: Arc<Shared>,
     reader: Option<JoinHandle<()>>,
     threads: usize,
-    /// Paths at which something has happened, and whether other files may be there than before.
+    /// The paths that changed, and whether they may now be different files.
     changes: BTreeMap<Vec<u8>, bool>,
-    /// More has happened, and nobody knows what.
+    /// There were further changes, which are unknown.
     is_lost: bool,
-    /// Files of which not all names are in the tree, as it was read last.
+    /// Hard-linked files with names outside the tree, as of the last scan.
     unsettled: BTreeSet<Unsettled>,
 }
 
@@ -73,10 +74,10 @@ impl std::fmt::Debug for Watch {
 }
 
 impl Watch {
-    /// Begins to watch a tree, which so many threads read when that must be.
+    /// Begins to watch a tree. `threads` is the number of threads for a scan.
     ///
     /// # Errors
-    /// When there is none, or it cannot be watched: that takes root, and filesystems with handles.
+    /// When the tree does not exist, or cannot be watched. Watching needs root, and filesystems with handles.
     pub fn begin(root: &Path, threads: usize) -> Result<Self, IndexError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
@@ -88,7 +89,7 @@ impl Watch {
         let mut filesystems = Vec::new();
         for path in mounts.iter().map(|mount| if root.starts_with(&mount.path) { &root } else { &mount.path })
         {
-            // Mounted in the place of a file, it is no directory, and has no names.
+            // A mount on a file is not a directory, and has no names.
             if !std::fs::metadata(path).map_err(IndexError::io(path))?.is_dir() {
                 continue;
             }
@@ -115,10 +116,10 @@ impl Watch {
         })
     }
 
-    /// Whether anything has happened in the tree since it was looked at last. What happens elsewhere on its filesystems is no news.
+    /// Whether anything in the tree changed since the last update. Changes elsewhere on its filesystems do not count.
     ///
     /// # Errors
-    /// When other filesystems are mounted there than when watching began.
+    /// When the mounts in the tree changed since watching began.
     pub fn has_news(&mut self) -> Result<bool, IndexError> {
         self.check_mounts()?;
         let pending = std::mem::take(&mut *self.shared.pending.lock());
@@ -129,7 +130,7 @@ impl Watch {
         Ok(self.is_lost || !self.changes.is_empty())
     }
 
-    /// As if the kernel had told that it could not tell all.
+    /// Simulates lost events.
     #[cfg(test)]
     pub(super) fn lose(&self) {
         self.shared.pending.lock().lose();
@@ -138,7 +139,7 @@ impl Watch {
     /// Reads the whole tree.
     ///
     /// # Errors
-    /// As [`scan`]; when other filesystems are mounted there than when watching began.
+    /// As [`scan`]. Also when the mounts in the tree changed since watching began.
     pub fn scan(&mut self) -> Result<(Builder, Vec<Unread>), IndexError> {
         self.is_lost = false;
         let (builder, unread) = scan(&self.root, self.threads)?;
@@ -147,11 +148,11 @@ impl Watch {
         Ok((builder, unread))
     }
 
-    /// Brings an index up to date, one that was up to date when it was looked at last: by what has happened, or, if not all of that is
-    /// known, by reading the whole tree.
+    /// Updates an index that was current at the last check. It applies the changes, or reads the whole tree if changes
+    /// were lost.
     ///
     /// # Errors
-    /// As [`Watch::scan`]; when the index is damaged.
+    /// As [`Watch::scan`]. Also when the index is damaged.
     pub fn update(&mut self, mut builder: Builder) -> Result<(Builder, Vec<Unread>), IndexError> {
         self.has_news()?;
         let changes = std::mem::take(&mut self.changes);
@@ -159,7 +160,7 @@ impl Watch {
             return self.scan();
         }
         let unread = update_changes(&mut builder, &self.root, changes)?;
-        // Files are told by one of their names; what that means for the others only the tree knows.
+        // An event has one name of a file. What it means for the other names can only be read from the tree.
         let is_settled = unsettled(&builder)?.is_subset(&self.unsettled);
         if !is_settled || builder.is_sparse() {
             return self.scan();
@@ -175,7 +176,7 @@ impl Watch {
         }
     }
 
-    /// Adds to the changes what has happened in the tree.
+    /// Adds the events to the changes, with paths in the tree.
     fn locate(&mut self, pending: Pending) -> Result<(), IndexError> {
         let mut opened = Vec::new();
         for Filesystem { id, path } in &self.filesystems {
@@ -200,14 +201,15 @@ impl Watch {
         }
     }
 
-    /// Where in the tree a directory is; `None` if it is elsewhere or has vanished, which is told by an event of another one.
+    /// The path of a directory in the tree. `None` if it is elsewhere, or has vanished, which is an event of its
+    /// parent.
     fn path_of(&self, mount: &OwnedFd, directory: &Directory) -> Option<Vec<u8>> {
         let directory = syscalls::open(mount.as_fd(), &directory.handle).ok()?;
         let proc = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&directory));
         let path =
             PathBuf::from(OsString::from_vec(rustix::fs::readlink(proc, Vec::new()).ok()?.into_bytes()));
         let below = path.strip_prefix(&self.root).ok()?;
-        // What is not below the mount has a path that is not this one's.
+        // The path of a directory that is not below the mount may name another directory.
         let there = rustix::fs::lstat(&path).ok()?;
         let found = rustix::fs::statat(&directory, c"", AtFlags::EMPTY_PATH).ok()?;
         let is_there = (there.st_dev, there.st_ino) == (found.st_dev, found.st_ino);
@@ -225,7 +227,7 @@ impl Drop for Watch {
 }
 
 impl Shared {
-    /// Takes events as they come, so that the kernel's queue, which has an end, stays short.
+    /// Reads events as they come, so that the kernel's queue, which has a limit, stays short.
     fn read(&self) {
         let mut buffer = vec![0; BUFFER_LEN];
         while !self.is_over.load(Ordering::Acquire) {
@@ -242,7 +244,8 @@ impl Shared {
     }
 }
 
-/// A directory, and its filesystem's number. Nothing stays open, so that what is watched can be unmounted.
+/// Opens a directory, and returns the number of its filesystem. The caller closes it soon, so that filesystems can be
+/// unmounted.
 fn open(path: &Path) -> io::Result<(OwnedFd, u64)> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::open(path, flags, Mode::empty())?;
@@ -250,7 +253,7 @@ fn open(path: &Path) -> io::Result<(OwnedFd, u64)> {
     Ok((directory, id))
 }
 
-/// A mount, by its number, and where it is.
+/// A mount: its number and path.
 #[derive(Debug, PartialEq, Eq)]
 struct Mount {
     number: u64,
@@ -266,7 +269,7 @@ fn mounts_of(root: &Path) -> Result<Vec<Mount>, IndexError> {
     let (above, mut below): (Vec<_>, Vec<_>) = all
         .filter(|mount| root.starts_with(&mount.path) || mount.path.starts_with(root))
         .partition(|mount| root.starts_with(&mount.path));
-    // Of those at one place the last is on top.
+    // Of several mounts at the same place, the last one is on top.
     let mut longest: Option<Mount> = None;
     for mount in above {
         if longest.as_ref().is_none_or(|longest| mount.path.starts_with(&longest.path)) {
@@ -277,14 +280,14 @@ fn mounts_of(root: &Path) -> Result<Vec<Mount>, IndexError> {
     Ok(below)
 }
 
-/// A line of proc_pid_mountinfo(5): the first field is the number, the fifth the path.
+/// Parses a line of proc_pid_mountinfo(5). The first field is the number, the fifth is the path.
 fn mount(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
     let number = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
     Some(Mount { number, path: PathBuf::from(OsString::from_vec(unescaped(fields.nth(3)?))) })
 }
 
-/// Spaces and their like are told as `\ooo`, their octal number.
+/// Replaces `\ooo`, an octal number, by the byte that it stands for, for example a space.
 fn unescaped(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut left = text;
