@@ -1,4 +1,4 @@
-//! A server that a client has started at the other end of a remote shell (docs/format/rsync.md, "The remote shell").
+//! The server that a client starts through a remote shell (docs/format/rsync.md, "The remote shell").
 
 use std::io::{BufReader, Read, Write};
 
@@ -14,26 +14,26 @@ use crate::source::{Content, NamedTrees, Source};
 use crate::target::Target;
 use crate::wire::{Patience, ReadWire, WriteWire};
 
-/// Newest version that there will be in this framing; what is beyond is no version but a shell that says something.
+/// The highest plausible version. A greater number is text that a shell printed, not a version.
 const PLAUSIBLE_MAX: u8 = 40;
 
-/// The words that a client has given the shell, and those that it sends afterwards (`-s`). Nothing beyond them is read, so that
-/// another process can go on.
+/// The arguments of the client, with those that it sends afterwards (`-s`). Nothing beyond them is read, so that
+/// another process can continue.
 ///
 /// # Errors
-/// When the connection fails, or they are too many.
+/// When the connection fails, or there are too many arguments.
 pub fn complete(args: Vec<Vec<u8>>, from: &mut impl Read) -> Result<Vec<Vec<u8>>> {
     options::complete(args, from)
 }
 
-/// What a client asks for.
+/// The request of a client.
 pub struct Request {
     options: Options,
     failure: Option<RsyncError>,
 }
 
 impl Request {
-    /// Of all words after the name of the program. What is wrong with them the client is told when it is served.
+    /// Parses all arguments after the name of the program. The client learns of errors when it is served.
     pub fn parse(args: &[Vec<u8>]) -> Self {
         let (mut options, failure) = Options::parse(args);
         options.patterns = options.secluded_args;
@@ -51,23 +51,23 @@ impl Request {
         Self { options, failure }
     }
 
-    /// Whether the client is to be refused, whatever it asks for.
+    /// Whether the client is refused in any case, because of its arguments.
     pub fn is_refused(&self) -> bool {
         self.failure.is_some()
     }
 
-    /// The paths that are asked for, and the file that has their names (`--files-from=:FILE`).
+    /// The paths of the request, and the file with their names (`--files-from=:FILE`).
     pub fn paths(&self) -> impl Iterator<Item = &[u8]> {
         let list = self.options.files_from.as_deref().filter(|file| *file != b"-");
         self.options.paths.iter().map(Vec::as_slice).chain(list)
     }
 
-    /// Whether what only root can give a file is to be told as it is kept beside it, which directories here are not looked through for.
+    /// Whether the client wants attributes that `--fake-super` stored. Directories here are not searched for them.
     pub fn wants_fake_super(&self) -> bool {
         self.options.fake_super
     }
 
-    /// Patterns that the user of this side leaves out with `-C`, besides those that everybody does.
+    /// Adds patterns of this side's user that `-C` excludes, besides the usual ones.
     pub fn leave_out_with_cvs(&mut self, patterns: Vec<u8>) {
         self.options.cvs_more = patterns;
     }
@@ -77,12 +77,13 @@ impl Request {
         !self.options.sender
     }
 
-    /// The file here that has the names of what is to be pushed (`--files-from=:FILE`).
+    /// The file here with the names of a push (`--files-from=:FILE`).
     pub fn file_list(&self) -> Option<&[u8]> {
         self.options.files_from.as_deref().filter(|file| self.is_push() && *file != b"-")
     }
 
-    /// The same as a path below the root of this machine, if it is not in a dataset; without a slash it begins at a directory.
+    /// The path of this file below the root directory of this machine, if it is not in a dataset. A relative path
+    /// begins at `directory`.
     pub fn file_list_at(&self, directory: &[u8]) -> Option<Vec<u8>> {
         let path = match self.file_list()? {
             path @ [b'/', ..] => path.to_vec(),
@@ -91,11 +92,12 @@ impl Request {
         Some(clean(&path).0)
     }
 
-    /// Receives what the client pushes. In messages `before` stands before paths. `list` is the content of [`Request::file_list`], or what
-    /// failed.
+    /// Receives what the client pushes. `before` is the prefix of paths in messages. `list` is the content of
+    /// [`Request::file_list`], or the error of opening it.
     ///
     /// # Errors
-    /// When the connection fails, the client breaks the rules or there is no room; it is told the reason, where it can be.
+    /// When the connection fails, the client violates the protocol or there is no space left. The client is told the
+    /// reason where that is possible.
     pub fn receive(
         self,
         (reader, mut writer): (impl Read, impl Write + Send),
@@ -119,8 +121,8 @@ impl Request {
         session::receive(protocol, (reader, writer), &self.options, receiving)
     }
 
-    /// Has the paths that begin with no slash begin at a directory, and those that no shell has seen at `home` if they begin with `~/`.
-    /// With `--relative` the names that the client gets begin where the paths do.
+    /// Makes relative paths begin at `directory`. Paths that begin with `~/` and were not expanded by a shell begin at
+    /// `home`. With `--relative` the names that the client gets are those of the original paths.
     pub fn begin_at(&mut self, directory: &[u8], home: Option<&[u8]>) {
         let keeps_path = self.options.relative && self.options.files_from.is_none();
         let home = home.filter(|_| self.options.patterns);
@@ -139,10 +141,11 @@ impl Request {
         }
     }
 
-    /// Sends what is asked for out of a tree. In messages `before` stands before paths.
+    /// Sends the requested files of a tree. `before` is the prefix of paths in messages.
     ///
     /// # Errors
-    /// When the connection fails, or the client breaks the rules or is refused; it is told the reason, where it can be.
+    /// When the connection fails, or the client violates the protocol or is refused. The client is told the reason
+    /// where that is possible.
     pub fn serve(
         self,
         (reader, mut writer): (impl Read, impl Write),
@@ -170,10 +173,10 @@ impl Request {
         session::serve(protocol, (reader, writer), (&options, failure), surroundings)
     }
 
-    /// Tells the client why it is not served, unless there is a reason already.
+    /// Tells the client why it is refused. An earlier reason takes precedence.
     ///
     /// # Errors
-    /// Always: that reason, or that the connection failed.
+    /// Always: that reason, or a failure of the connection.
     pub fn refuse(self, ends: (impl Read, impl Write), message: &str) -> Result<Summary> {
         self.refuse_with(ends, ExitCode::FileSelect, message)
     }
@@ -193,7 +196,7 @@ impl Request {
     }
 }
 
-/// Agrees on a version; both sides do it alike.
+/// Agrees on a protocol version. Both sides do the same.
 pub(crate) fn exchange_versions(reader: &mut impl Read, writer: &mut impl Write) -> Result<u8> {
     writer.write_i32(i32::from(PROTOCOL_MAX))?;
     writer.flush()?;
@@ -263,7 +266,7 @@ mod tests {
         ] {
             let request = request(&words);
             assert!(request.is_refused());
-            // A client that says no more than its version and no rules.
+            // A client that sends only its version and no rules.
             let input = [&[32, 0, 0, 0][..], b"\x04none", &[4, 0, 0, 7, 0, 0, 0, 0]].concat();
             let mut said = Vec::new();
             let refused = request.refuse((input.as_slice(), &mut said), "no tree").unwrap_err();

@@ -1,4 +1,4 @@
-//! Finding the files that a client asked for.
+//! Finds the files that a client asked for.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,70 +13,69 @@ use crate::wire::Tag;
 
 /// Something could not be read.
 pub const IO_ERROR_GENERAL: u32 = 1;
-/// A file was there in the list, and is not there now.
+/// A file in the list has vanished.
 pub const IO_ERROR_VANISHED: u32 = 2;
-/// Deepest directory: a tree that links to itself has no bottom.
+/// The greatest depth of directories. A tree that links to itself has no end.
 const DEPTH_MAX: usize = 1024;
-/// Work of the matcher that a look at one path, and one name of a directory, is worth.
+/// The work that a lookup of one path and of one name in a directory counts for, in steps of the matcher.
 const LOOK_WORK: u64 = 1000;
 const NAME_WORK: u64 = 200;
-/// What stands before the targets of symbolic links that were made harmless (`munge symlinks`).
+/// The prefix of munged targets of symbolic links (`munge symlinks`).
 pub const MUNGED: &[u8] = b"/rsyncd-munged/";
 
-/// What is sent, and what is told meanwhile.
+/// The state of finding files, with errors and messages for the client.
 pub struct Scan<'a> {
     source: &'a dyn Source,
     options: &'a Options,
-    /// The client's rules.
+    /// The rules of the client.
     filter: &'a Filter,
-    /// The module's.
+    /// The rules of the module.
     hidden: &'a Filter,
     called: Called<'a>,
     munged: bool,
     keeps_outward_links: bool,
-    /// What failed, as bits.
+    /// The errors so far, as bits.
     pub io_error: u32,
-    /// To be told the client.
+    /// Messages for the client.
     pub reports: Vec<(Tag, String)>,
-    /// The filesystem that the first argument is on, for `-x`.
+    /// The filesystem of the first argument, for `-x`.
     device: Option<u64>,
 }
 
-/// A directory to be listed.
+/// A directory that is still to be listed.
 #[derive(Debug, Clone)]
 pub struct Below {
-    /// The directory.
+    /// The entry of the directory.
     pub entry: Entry,
     scope: Option<Arc<Scope>>,
     device: u64,
 }
 
-/// How paths are told in messages.
+/// How paths are shown in messages.
 #[derive(Debug, Clone, Copy)]
 pub enum Called<'a> {
     /// With the name of a module: `"a/b" (in module)`.
     Module(&'a str),
-    /// After what stands before them: `"/a/b"`.
+    /// With a prefix: `"/a/b"`.
     After(&'a str),
 }
 
-/// A module's tree, and what is hidden in it.
+/// The tree of a module, with the rules for hidden files.
 #[derive(Clone, Copy)]
 pub struct View<'a> {
     /// The tree.
     pub source: &'a dyn Source,
-    /// What is not there for clients.
+    /// The rules for files that clients cannot see.
     pub hidden: &'a Filter,
-    /// As it is told in messages.
+    /// How paths are shown in messages.
     pub called: Called<'a>,
-    /// Targets of symbolic links are told as they were before they were made harmless.
+    /// Whether munged targets of symbolic links are sent in their original form.
     pub munged: bool,
-    /// A link that leads out of the tree is not sent in the place of a directory that the client wants
-    /// (`--copy-dirlinks`).
+    /// With `--copy-dirlinks`, whether a link that leads out of the tree is left out instead of sent as a link.
     pub keeps_outward_links: bool,
 }
 
-/// A failure as rsync words it: `Permission denied (13)`.
+/// An error in rsync's form: `Permission denied (13)`.
 pub fn error_text(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(number) => {
@@ -88,7 +87,8 @@ pub fn error_text(error: &io::Error) -> String {
     }
 }
 
-/// Without empty names and "."; ".." leads to the top at most. Says whether the path can only be a directory's.
+/// A path without empty components and ".". ".." ends at the root. The flag is true if the path can only be a
+/// directory.
 pub fn clean(path: &[u8]) -> (Vec<u8>, bool) {
     let mut names: Vec<&[u8]> = Vec::new();
     for name in path.split(|byte| *byte == b'/') {
@@ -102,7 +102,7 @@ pub fn clean(path: &[u8]) -> (Vec<u8>, bool) {
     (names.join(&b'/'), as_directory)
 }
 
-/// Whether a path may stand for several.
+/// Whether a path is a pattern.
 pub fn is_pattern(path: &[u8]) -> bool {
     path.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['))
 }
@@ -121,7 +121,7 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Whether a link leads out of the tree that it is in.
+/// Whether a link leads out of the tree, by its target and its own name.
 pub fn is_unsafe(target: &[u8], name: &[u8]) -> bool {
     if target.is_empty() || target.starts_with(b"/") {
         return true;
@@ -142,7 +142,7 @@ pub fn is_unsafe(target: &[u8], name: &[u8]) -> bool {
 }
 
 impl<'a> Scan<'a> {
-    /// For one connection.
+    /// The state for one connection.
     pub fn new(view: View<'a>, options: &'a Options, filter: &'a Filter) -> Self {
         let View { source, hidden, called, munged, keeps_outward_links } = view;
         let munged = munged || options.munge_links;
@@ -161,7 +161,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// A path as it is told in messages.
+    /// A path in the form for messages.
     pub fn shown(&self, path: &[u8]) -> String {
         let path = String::from_utf8_lossy(path);
         match self.called {
@@ -175,10 +175,11 @@ impl<'a> Scan<'a> {
         self.reports.push((Tag::ErrorXfer, text));
     }
 
-    /// The paths that a pattern of the client's stands for; itself if there is none. The mark of `--relative` (`/./`) stays.
+    /// The paths that match a pattern of the client, or the pattern itself if none does. The mark of `--relative`
+    /// (`/./`) stays.
     ///
     /// # Errors
-    /// When that takes too long.
+    /// When that takes too much work.
     pub fn expand(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
         if !self.options.patterns || !is_pattern(path) {
             return Ok(vec![path.to_vec()]);
@@ -204,7 +205,7 @@ impl<'a> Scan<'a> {
         Ok(found)
     }
 
-    /// What a pattern stands for in a directory.
+    /// The paths below a directory that match a pattern.
     fn expand_below(&self, directory: &[u8], pattern: &[u8]) -> Result<Vec<Vec<u8>>> {
         let (pattern, _) = clean(pattern);
         let mut found = vec![directory.to_vec()];
@@ -218,7 +219,7 @@ impl<'a> Scan<'a> {
         Ok(found)
     }
 
-    /// Names of a directory that are like a part of a pattern. That costs work by what is read.
+    /// The names in a directory that match a component of a pattern. The work counts by the number of names.
     fn expand_one(&self, directory: &[u8], part: &[u8], work: &mut Work) -> Vec<Vec<u8>> {
         work.spend(LOOK_WORK);
         if !is_pattern(part) {
@@ -238,10 +239,10 @@ impl<'a> Scan<'a> {
         seen.map(|(path, _)| path).collect()
     }
 
-    /// What one argument stands for: entries, and the directories among them whose content is to follow.
+    /// Adds the entries of one argument, and the directories among them whose content follows.
     ///
     /// # Errors
-    /// None of single files: they are told.
+    /// When the rules are invalid. Failures of single files are reported to the client.
     pub fn argument(&mut self, path: &[u8], entries: &mut Vec<Entry>, below: &mut Vec<Below>) -> Result<()> {
         if self.options.relative || self.options.files_from.is_some() {
             return self.relative(path, entries, below);
@@ -251,7 +252,7 @@ impl<'a> Scan<'a> {
             true => (path.as_slice(), &b"."[..]),
             false => split(&path),
         };
-        // It is sent whatever the rules in directories say; they say what of its content is.
+        // An argument is sent whatever the rules in files of the directories say. They apply to its content.
         let before = below.len();
         self.top(root.into(), name, None, (entries, below))?;
         if let Some(directory) = below.get_mut(before) {
@@ -260,7 +261,8 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    /// `around` are the rules of where it is; those that what is in it begins with are to be added.
+    /// Adds the entry of an argument. `around` are the rules of its parent directories. The caller adds the rules that
+    /// its content begins with.
     fn top(
         &mut self,
         root: Arc<[u8]>,
@@ -310,7 +312,8 @@ impl<'a> Scan<'a> {
         let has_content = metadata.is_dir() && (self.options.recursive || as_directory);
         let Some(entry) = self.entry(name.to_vec(), root, metadata, followed) else { return Ok(()) };
         let device = *self.device.get_or_insert(entry.metadata.id.0);
-        // One that is sent for itself is as those in a listing: the receiver would take it for one on the way to another.
+        // A directory without content is sent as in a listing. Otherwise the receiver would treat it as a parent of
+        // another argument.
         let is_top = has_content || self.options.relative || self.options.files_from.is_some();
         let entry = Entry { is_top, has_content, ..entry };
         if has_content {
@@ -326,7 +329,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// `--relative`, `--files-from`: the path is kept, with the directories on the way.
+    /// Adds an argument with `--relative` or `--files-from`: its path is kept, with its parent directories.
     fn relative(&mut self, path: &[u8], entries: &mut Vec<Entry>, below: &mut Vec<Below>) -> Result<()> {
         let marker = path.windows(3).position(|three| three == b"/./");
         let (root, path) = match marker {
@@ -362,7 +365,7 @@ impl<'a> Scan<'a> {
             let above = self.filter.enter_above(self.source, &join(&root, b"."))?;
             directory.scope = self.on_the_way(above, &root, &name)?;
         }
-        // With --no-implied-dirs too: the receiver knows what not to take of them.
+        // Also with --no-implied-dirs: the receiver knows which of their attributes to ignore.
         let ends = name.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
         for end in ends {
             let name = &name[..end];
@@ -374,7 +377,8 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    /// The rules in the directories that lead from the transfer's root to a name; those of `--files-from` are sent whatever they say.
+    /// The rules in the directories from the transfer's root to a name. The names of `--files-from` are sent regardless
+    /// of them.
     fn on_the_way(&self, above: Option<Arc<Scope>>, root: &[u8], name: &[u8]) -> Result<Option<Arc<Scope>>> {
         let mut scope = above;
         if self.options.files_from.is_some() {
@@ -386,7 +390,7 @@ impl<'a> Scan<'a> {
         Ok(scope)
     }
 
-    /// Whether the module's own rules hide a path, or a directory on the way to it.
+    /// Whether the module's rules hide a path or one of its parents.
     pub fn is_hidden(&self, path: &[u8], is_dir: bool) -> bool {
         self.hidden.hides(path, is_dir)
     }
@@ -416,7 +420,7 @@ impl<'a> Scan<'a> {
                     entry.followed = true;
                     entry.metadata = self.referent(&path)?;
                 } else {
-                    // The length that goes with the entry is that of what is told.
+                    // The size of the entry is that of the target as it is sent.
                     entry.metadata.size = target.len() as u64;
                     entry.target = Some(target);
                 }
@@ -442,10 +446,11 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Lists a directory, sorted by nothing: what is in it, and those of it that are directories. On another filesystem, with `-x`, nothing is.
+    /// Lists a directory in any order: its entries, and the directories among them. With `-x`, a directory on another
+    /// filesystem has no entries.
     ///
     /// # Errors
-    /// When its own rules are none. What cannot be read is told.
+    /// When its rules are invalid. Failures of reading are reported to the client.
     pub fn list(
         &mut self,
         directory: &Below,
@@ -516,7 +521,7 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    /// A file's attributes that are to be sent, and its ACLs.
+    /// The extended attributes of a file that are sent, including its ACLs.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -531,7 +536,7 @@ impl<'a> Scan<'a> {
         Ok(kept)
     }
 
-    /// A link, or what it leads to where links are followed.
+    /// A link, or the file that it leads to if it is followed.
     fn followed(&mut self, path: &[u8], link: Metadata) -> Option<(Metadata, bool)> {
         if self.options.copy_links {
             return self.referent(path).map(|metadata| (metadata, true));
@@ -551,7 +556,7 @@ impl<'a> Scan<'a> {
         Some((link, false))
     }
 
-    /// Whether a link leads out of the tree by its text.
+    /// Whether the target of a link leads out of the tree.
     fn leads_out(&self, path: &[u8]) -> bool {
         self.source.read_link(path).is_ok_and(|target| is_unsafe(&target, path))
     }

@@ -1,4 +1,5 @@
-//! From the arguments on: what both sides can do, what is used, then the transfer (docs/format/rsync.md, "Setup").
+//! A session after the arguments: negotiates abilities and algorithms, then runs the transfer (docs/format/rsync.md,
+//! "Setup").
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -19,16 +20,16 @@ use crate::source::Content;
 use crate::token::{Compressor, TokenReader, TokenWriter};
 use crate::wire::{MuxReader, MuxWriter, Patience, QueueWriter, ReadWire, Tag, WriteWire, drain};
 
-/// Newest version of the protocol, of rsync 3.4 and later.
+/// The newest version of the protocol: rsync 3.4 and later.
 pub const PROTOCOL_MAX: u8 = 32;
-/// Oldest one, of rsync 2.6.0.
+/// The oldest version: rsync 2.6.0.
 pub const PROTOCOL_MIN: u8 = 27;
-/// Longest file of rules.
+/// The longest file of rules, in bytes.
 const RULES_LEN_MAX: u64 = 1 << 20;
-/// Longest list of names of algorithms.
+/// The longest list of algorithm names, in bytes.
 const NAMES_MAX: usize = 1024;
 
-/// Compatibility flags.
+/// The compatibility flags.
 mod compat {
     pub const SYMLINK_TIMES: u32 = 1 << 1;
     pub const SAFE_LIST: u32 = 1 << 3;
@@ -39,46 +40,46 @@ mod compat {
     pub const ZERO_NAMES: u32 = 1 << 8;
 }
 
-/// What a session that receives has besides the client's options.
+/// The parameters of a receiving session, besides the client's options.
 pub struct Receiving<'a> {
-    /// Where to.
+    /// The target.
     pub into: Into<'a>,
-    /// Names of owners.
+    /// The names of owners.
     pub names: Names,
-    /// The timeout that this side has, seconds; 0 is none.
+    /// The timeout of this side in seconds. 0 is no limit.
     pub timeout_seconds: u32,
-    /// The time that the client has.
+    /// The time limit for the client.
     pub patience: Patience,
-    /// The connection's random number.
+    /// The checksum seed of the connection.
     pub seed: u32,
-    /// Where what the client says to people goes.
+    /// Where messages from the client for users are shown.
     pub told: Option<Arc<Told>>,
-    /// The list that `--files-from` names, or why it cannot be read.
+    /// The list of `--files-from`, or the error of reading it.
     pub file_list: Option<FileList>,
 }
 
-/// A list of names of files, or why there is none: how it is called, and what failed.
+/// The content of a list of names. The error is the name of the list and the reason.
 pub(crate) type FileList = std::result::Result<Box<dyn Content>, (String, std::io::Error)>;
 
-/// What a session has besides the client's options.
+/// The parameters of a sending session, besides the client's options.
 pub struct Surroundings<'a> {
-    /// What is served.
+    /// The tree that is served.
     pub view: View<'a>,
-    /// Names of owners.
+    /// The names of owners.
     pub names: Names,
-    /// Paths in the tree that were asked for.
+    /// The requested paths in the tree.
     pub paths: Vec<Vec<u8>>,
-    /// The timeout that this side has, seconds; 0 is none.
+    /// The timeout of this side in seconds. 0 is no limit.
     pub timeout_seconds: u32,
-    /// The time that the client has.
+    /// The time limit for the client.
     pub patience: Patience,
-    /// The connection's random number.
+    /// The checksum seed of the connection.
     pub seed: u32,
-    /// Is told of each file that was sent.
+    /// Called for each file that was sent.
     pub on_file: &'a mut OnFile<'a>,
 }
 
-/// What clients name compatibility flags by after `-e.`, but for lists that come one by one.
+/// The letters after `-e.` for compatibility flags, without that of incremental recursion.
 pub(crate) const ABILITIES: [(u8, u32); 7] = [
     (b'L', compat::SYMLINK_TIMES),
     (b'f', compat::SAFE_LIST),
@@ -89,13 +90,14 @@ pub(crate) const ABILITIES: [(u8, u32); 7] = [
     (b'u', compat::ZERO_NAMES),
 ];
 
-/// Messages without meaning behind the last one, which is 512 bytes and more.
+/// The number of empty messages after the last one. Together they have more than 512 bytes.
 const PADDING: usize = 160;
 
-/// The flag of lists that come one by one.
+/// The flag of incremental recursion.
 pub(crate) const INCREMENTAL: u32 = 1 << 0;
 
-/// A flag that servers set unasked: targets of symbolic links are converted where names are, which they never are here.
+/// A flag that servers set without being asked: targets of symbolic links are converted where names are. Here names are
+/// never converted.
 pub(crate) const SYMLINK_NAMES: u32 = 1 << 2;
 
 fn flags(options: &Options, incremental: bool) -> u32 {
@@ -106,18 +108,18 @@ fn flags(options: &Options, incremental: bool) -> u32 {
     flags
 }
 
-/// A random number.
+/// A random seed.
 ///
 /// # Errors
-/// When the system has none.
+/// When the system has no random numbers.
 pub fn seed() -> std::io::Result<u32> {
     let mut bytes = [0; 4];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(u32::from_le_bytes(bytes))
 }
 
-/// Whether the lists of directories come one by one: with several arguments, or one that stands for several, directories
-/// of one name would have several contents.
+/// Whether a sending session uses incremental recursion. With several arguments, or a pattern, directories of the same
+/// name could have several contents.
 fn is_incremental(options: &Options, paths: &[Vec<u8>]) -> bool {
     let is_plain = |path: &Vec<u8>| !(options.patterns && is_pattern(path));
     options.can(b'i')
@@ -128,7 +130,8 @@ fn is_incremental(options: &Options, paths: &[Vec<u8>]) -> bool {
         && paths.iter().all(is_plain)
 }
 
-/// Whether they do in a push: not where all has to be known before something can be done, or has to be known still at the end.
+/// Whether a receiving session uses incremental recursion. Not if all files must be known before the start, or still be
+/// known at the end.
 fn is_received_incrementally(options: &Options, is_staged: bool) -> bool {
     let deletes_apart = matches!(options.delete, Delete::Before | Delete::After);
     options.can(b'i')
@@ -148,7 +151,8 @@ fn choose<T>(theirs: &[u8], known: impl Fn(&[u8]) -> Option<T>, what: &str) -> R
     })
 }
 
-/// Tells which algorithms there are, and hears which the other side has. `is_client` says whose order counts.
+/// Sends the names of this side's algorithms, and reads those of the other side. `is_client` decides whose order
+/// counts.
 pub(crate) fn negotiate(
     protocol: u8,
     (options, is_client): (&Options, bool),
@@ -207,7 +211,7 @@ fn ours(names: &[&str], theirs: &[u8]) -> Vec<u8> {
     names.iter().filter(has).copied().collect::<Vec<_>>().join(" ").into_bytes()
 }
 
-/// What both sides have agreed on before messages begin.
+/// The result of the negotiation, before any messages.
 pub(crate) struct Begun {
     pub(crate) agreed: Agreed,
     pub(crate) compressor: Compressor,
@@ -250,7 +254,8 @@ impl Begun {
     }
 }
 
-/// Tells the client what is done, and hears what it chooses. The seed is told even if nothing can be agreed on, so that the reason can be.
+/// Sends the compatibility flags to the client, and reads its choice. The seed is sent even if the negotiation fails,
+/// so that the reason can be sent.
 fn begin(
     protocol: u8,
     (reader, writer): (&mut impl Read, &mut impl Write),
@@ -268,10 +273,11 @@ fn begin(
     Ok(negotiated.map(|chosen| Begun::new((protocol, options), incremental, seed, chosen)))
 }
 
-/// Serves a client that pulls, whose arguments have been read. `failure` is what was wrong with them, to be told when it can be.
+/// Serves a client that pulls. `failure` is an error in its arguments, which it is told later.
 ///
 /// # Errors
-/// When the connection fails, or the client breaks the rules; it is told the reason, where it can be.
+/// When the connection fails, or the client violates the protocol. The client is told the reason where that is
+/// possible.
 pub fn serve(
     protocol: u8,
     (mut reader, mut writer): (impl Read, impl Write),
@@ -292,32 +298,32 @@ pub fn serve(
         transfer((&mut reader, &mut writer), options, agreed, tokens, surroundings)
     });
     if let Err(error) = &result {
-        // The connection may be what failed.
+        // This fails if the connection has failed.
         let _ = tell(error, protocol, "sender", &mut writer);
     }
     result
 }
 
-/// Before version 30 clients sent no messages.
+/// A reader from the client. Before version 30 clients sent no messages.
 fn mux_reader<R: Read>(reader: R, protocol: u8) -> MuxReader<R> {
     if protocol < 30 { MuxReader::plain(reader) } else { MuxReader::new(reader) }
 }
 
-/// What a client means by its options in a version of the protocol.
+/// The meaning of the client's options in a version of the protocol.
 pub(crate) fn in_version(options: &Options, protocol: u8) -> Options {
     let mut options = options.clone();
     if protocol < 30 {
         options.abilities.clear();
-        // What was there was verified always.
+        // In these versions the present data was always verified.
         options.append = if options.append > 0 { 2 } else { 0 };
     }
     options
 }
 
-/// Receives from a client that pushes, whose arguments have been read.
+/// Receives from a client that pushes.
 ///
 /// # Errors
-/// As [`serve`]; when there is no room.
+/// As [`serve`]. Also when there is no space left.
 pub fn receive(
     protocol: u8,
     (mut reader, mut writer): (impl Read, impl Write + Send),
@@ -356,14 +362,14 @@ fn take<R: Read, W: Write>(
     receiving: Receiving<'_>,
 ) -> Result<Summary> {
     set_timeout(options, receiving.timeout_seconds, agreed.protocol, writer)?;
-    // Rules are sent where they can matter: before version 29, none protected what is excluded from being deleted.
+    // Rules are sent if they can matter. Before version 29, with `--delete-excluded` no rule protected anything.
     let protects = !options.delete_excluded || agreed.protocol >= 29;
     let mut filter = match options.delete != Delete::No && protects || options.prune_empty_dirs {
         true => Filter::receive(reader, agreed.protocol, true, &own_rules(options, None)?)?,
         false => Filter::of_rules(&own_rules(options, None)?, true)?,
     }
     .metered(receiving.patience.clone());
-    // What is kept there is not deleted.
+    // Files in a partial directory are not deleted.
     if let Some(directory) = options.partial_dir.as_ref().filter(|directory| !directory.starts_with(b"/")) {
         filter.add_pattern(&[directory.as_slice(), b"/"].concat(), false);
     } else if options.delay_updates && options.partial_dir.is_none() && !receiving.into.target.is_staged() {
@@ -420,8 +426,8 @@ fn transfer<R: Read, W: Write>(
     sender.run(&paths)
 }
 
-/// The rules that the client has given this side by its options. Files of rules are those of the tree that is served, but for what
-/// is hidden in it.
+/// The rules that the client sets for this side by options. Files of rules are read from the tree that is served,
+/// unless they are hidden.
 fn own_rules(options: &Options, view: Option<&View<'_>>) -> Result<Vec<Vec<u8>>> {
     let mut rules = Vec::new();
     for rule in &options.own_rules {
@@ -449,14 +455,14 @@ fn own_rules(options: &Options, view: Option<&View<'_>>) -> Result<Vec<Vec<u8>>>
     Ok(rules)
 }
 
-/// Tells the client why it ends.
+/// Tells the client why the session ends.
 fn tell<W: Write>(error: &RsyncError, protocol: u8, side: &str, writer: &mut MuxWriter<W>) -> Result<()> {
     if matches!(error, RsyncError::PeerExit { .. }) {
         return Ok(());
     }
     let code = error.code();
     let last = format!("rsync error: {} (code {}) [{side}=snowmelt]\n", code.meaning(), code as u8);
-    // A client prints one line for each message, and shows a line break inside as a number.
+    // A client prints each message as one line, and a line break inside it as a number.
     for line in error.to_string().lines() {
         writer.message(Tag::Error, format!("{line}\n").as_bytes())?;
     }
@@ -464,7 +470,7 @@ fn tell<W: Write>(error: &RsyncError, protocol: u8, side: &str, writer: &mut Mux
     if protocol >= 31 {
         writer.message_number(Tag::ErrorExit, u32::from(code as u8))?;
         if side == "receiver" {
-            // A client that sends reads no more than what is beyond 512 bytes, until it has nothing to send.
+            // A client that is sending reads only beyond 512 bytes, until it has nothing more to send.
             for _ in 0..PADDING {
                 writer.message(Tag::Noop, &[])?;
             }

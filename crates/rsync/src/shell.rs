@@ -1,14 +1,14 @@
-//! Commands of the configuration, which a shell runs.
+//! Runs the commands of the configuration with a shell.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-/// What a command is told, by names of variables.
+/// The environment variables of a command, with their names.
 pub(crate) type Variables = Vec<(String, OsString)>;
 
-/// A command for the shell (`$RSYNC_SHELL`, or `/bin/sh`): in `/`, in a process group of its own, with pipes to its
-/// standard input and from its standard output.
+/// A command for the shell (`$RSYNC_SHELL`, or `/bin/sh`). It runs in `/` and in its own process group. Standard input
+/// and output are pipes.
 pub(crate) fn command(text: &str, variables: &[(String, OsString)]) -> Command {
     let mut command = Command::new(std::env::var_os("RSYNC_SHELL").unwrap_or_else(|| "/bin/sh".into()));
     command

@@ -1,5 +1,4 @@
-//! What a file's new content is sent as: literal data, and blocks that the receiver has (docs/format/rsync.md,
-//! "Content").
+//! Writes the new content of a file: literal data, and blocks that the receiver has (docs/format/rsync.md, "Content").
 
 mod read;
 
@@ -13,12 +12,12 @@ use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer};
 
 use crate::wire::WriteWire;
 
-/// Bytes of literal data at once.
+/// The most bytes of literal data in one piece.
 pub const LITERAL_MAX: usize = 32 << 10;
-/// Bytes of compressed data in one piece: its length has 14 bits.
+/// The most bytes of compressed data in one piece, whose length has 14 bits.
 const DEFLATED_MAX: usize = 0x3fff;
 
-/// The level at which any compressor does as little as it can.
+/// The lowest level of any compressor.
 pub const LEAST: i32 = i32::MIN;
 
 const END: u8 = 0;
@@ -27,31 +26,31 @@ const RUN_LONG: u8 = 0x21;
 const DEFLATED: u8 = 0x40;
 const BLOCK_RELATIVE: u8 = 0x80;
 const RUN_RELATIVE: u8 = 0xc0;
-/// Farthest block that a relative form names.
+/// The greatest distance of a block in the relative form.
 const RELATIVE_MAX: u32 = 63;
-/// What ends each flush of deflate, and is not sent.
+/// The end of each flush of deflate, which is not sent.
 const SYNC: [u8; 4] = [0, 0, 0xff, 0xff];
 
-/// How content is compressed.
+/// The compression of content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compressor {
-    /// zstd, one frame for the whole connection.
+    /// zstd, with one frame for the whole connection.
     Zstd,
-    /// LZ4, each piece by itself.
+    /// LZ4, with each piece on its own.
     Lz4,
-    /// Deflate, over literal data.
+    /// Deflate of the literal data.
     Zlibx,
-    /// Deflate, over literal data and the blocks that match.
+    /// Deflate of the literal data and of the matching blocks.
     Zlib,
-    /// Not.
+    /// No compression.
     None,
 }
 
 impl Compressor {
-    /// All, in the order in which they are offered.
+    /// All of them, in the order in which they are offered.
     pub const ALL: [Self; 5] = [Self::Zstd, Self::Lz4, Self::Zlibx, Self::Zlib, Self::None];
 
-    /// As it is named on the wire and on command lines.
+    /// The name on the wire and on command lines.
     pub fn name(self) -> &'static str {
         match self {
             Self::Zstd => "zstd",
@@ -62,7 +61,7 @@ impl Compressor {
         }
     }
 
-    /// By name.
+    /// The compressor with this name.
     pub fn named(name: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.name().as_bytes() == name)
     }
@@ -78,13 +77,13 @@ enum Codec {
 pub struct TokenWriter {
     /// `None`: nothing is compressed, and the simple form is used.
     codec: Option<Codec>,
-    /// Compressed and not yet sent.
+    /// Compressed data that was not sent yet.
     pending: Vec<u8>,
     /// Literal data was compressed since the last flush.
     unflushed: bool,
-    /// Blocks that match one after another, not yet sent.
+    /// The first and last of consecutive matching blocks that were not sent yet.
     run: Option<(u32, u32)>,
-    /// The last block of the run before.
+    /// The last block of the previous run.
     last: u32,
 }
 
@@ -93,7 +92,7 @@ fn zstd_error(code: usize) -> io::Error {
 }
 
 impl TokenWriter {
-    /// A writer for one connection; `level` is the compressor's own.
+    /// A writer for one connection. `level` is in the compressor's own scale.
     ///
     /// # Errors
     /// When there is no memory for the compressor.
@@ -117,7 +116,7 @@ impl TokenWriter {
         Ok(Self { codec, pending: Vec::new(), unflushed: false, run: None, last: 0 })
     }
 
-    /// Whether literal data is sent as it is, in pieces after their lengths.
+    /// Whether literal data is sent uncompressed, in pieces with their lengths.
     pub fn is_simple(&self) -> bool {
         self.codec.is_none()
     }
@@ -131,7 +130,7 @@ impl TokenWriter {
         }
     }
 
-    /// Sends data that the receiver lacks.
+    /// Sends data that the receiver does not have.
     ///
     /// # Errors
     /// When the connection or the compressor fails.
@@ -151,7 +150,7 @@ impl TokenWriter {
         Ok(())
     }
 
-    /// Sends that a block is the receiver's own, with this content.
+    /// Sends a reference to a block of the receiver. `data` is its content.
     ///
     /// # Errors
     /// When the connection or the compressor fails.
@@ -209,7 +208,7 @@ impl TokenWriter {
         match &mut self.codec {
             Some(Codec::Deflate { compress, .. }) => {
                 deflate(compress, data, FlushCompress::None, &mut self.pending)?;
-                // What ends a flush is to be found at the end of what is pending.
+                // The last bytes stay, because they may be the end of a flush, which is not sent.
                 return self.send_pending(SYNC.len(), out);
             }
             Some(Codec::Zstd(context)) => {
@@ -221,7 +220,7 @@ impl TokenWriter {
         self.send_pending(0, out)
     }
 
-    /// Sends all that was compressed.
+    /// Sends all compressed data.
     fn flush(&mut self, out: &mut impl Write) -> io::Result<()> {
         if !std::mem::take(&mut self.unflushed) {
             return Ok(());
@@ -241,7 +240,7 @@ impl TokenWriter {
         self.send_pending(0, out)
     }
 
-    /// Sends what is pending but for the last `keep` bytes; in whole pieces if some are kept.
+    /// Sends the pending data except the last `keep` bytes. If some are kept, only full pieces are sent.
     fn send_pending(&mut self, keep: usize, out: &mut impl Write) -> io::Result<()> {
         let mut sent = 0;
         loop {
@@ -266,7 +265,7 @@ fn send_piece(piece: &[u8], out: &mut impl Write) -> io::Result<()> {
     out.write_all(piece)
 }
 
-/// Compresses all of `data` to the end of `to`.
+/// Compresses all of `data` and appends it to `to`.
 fn deflate(
     compress: &mut Compress,
     mut data: &[u8],
@@ -303,7 +302,7 @@ fn zstd(
     }
 }
 
-/// LZ4 knows no stream here: what does not fit a piece is cut in two.
+/// LZ4 has no stream here. Data that does not fit into a piece is divided in two.
 fn lz4(data: &[u8], out: &mut impl Write) -> io::Result<()> {
     let packed = lz4_flex::block::compress(data);
     if packed.len() <= DEFLATED_MAX {
@@ -338,7 +337,7 @@ mod tests {
         assert_eq!(tokens(Compressor::None, &[0, 7]), [255, 255, 255, 255, 248, 255, 255, 255, 0, 0, 0, 0]);
     }
 
-    /// Takes the pieces of compressed data out of a file's tokens without blocks.
+    /// The pieces of compressed data in the tokens of a file without blocks.
     fn pieces(mut wire: &[u8]) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         while let [first, second, rest @ ..] = wire {
@@ -381,7 +380,7 @@ mod tests {
                         inflate.decompress_vec(&packed, &mut back, flate2::FlushDecompress::Sync).unwrap();
                         back
                     }
-                    // The second file is of the frame that the first one began.
+                    // The second file continues the frame of the first one.
                     _ => {
                         assert!(!out.is_empty());
                         continue;
@@ -392,7 +391,7 @@ mod tests {
         }
     }
 
-    /// What the receiver makes of a file's tokens, given its own blocks.
+    /// The content that a receiver with these blocks would build from the tokens.
     fn rebuilt(compressor: Compressor, mut wire: &[u8], blocks: &[&[u8]]) -> Vec<u8> {
         let mut inflate = flate2::Decompress::new(false);
         let mut feed = |packed: &[u8]| {
@@ -445,7 +444,7 @@ mod tests {
                 let data = blocks[block as usize];
                 out.extend(data);
                 if compressor == Compressor::Zlib {
-                    // Into the window, as a block that is stored.
+                    // The block is added to the window as a stored block.
                     let len = data.len() as u16;
                     let head = [&[0][..], &len.to_le_bytes(), &(!len).to_le_bytes()].concat();
                     assert!(feed(&[&head, data].concat()) == data);

@@ -1,4 +1,4 @@
-//! What single clients cost the others: places, threads, time.
+//! Tests what single clients can take from others: places, threads, time.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::Server;
 use rustix::net::{AddressFamily, SocketType};
 
-/// What the server waits for whoever it has refused, and some for a busy machine.
+/// How long the server keeps a refused connection, and a margin for a busy machine.
 const REFUSED_TIME: Duration = Duration::from_secs(5);
 const MARGIN: Duration = Duration::from_secs(10);
 
@@ -43,7 +43,7 @@ fn connect_from(address: [u8; 4], server: &Server) -> TcpStream {
     socket.into()
 }
 
-/// Up to the arguments, which are given.
+/// The greeting of a client and these arguments.
 fn hello(args: &[&str]) -> Vec<u8> {
     let words: Vec<u8> = args.iter().flat_map(|arg| [arg.as_bytes(), b"\0"].concat()).collect();
     [b"@RSYNCD: 31.0 md5\nm\n".as_slice(), &words, b"\0"].concat()
@@ -56,7 +56,7 @@ fn message(data: &[u8]) -> Vec<u8> {
 const PULL: &[&str] = &["--server", "--sender", "-re.LsfxCIvu", ".", "m/"];
 const PUSH: &[&str] = &["--server", "-re.LsfxCIvu", ".", "m/"];
 
-/// The lines that come after a greeting and the name of the module.
+/// The lines of the server after a greeting and the name of the module.
 fn lines(mut stream: TcpStream) -> Vec<String> {
     stream.write_all(b"@RSYNCD: 31.0 md5\nm\n").unwrap();
     let lines = BufReader::new(stream).lines().map_while(Result::ok);
@@ -84,7 +84,7 @@ fn await_place(server: &Server) {
 fn who_is_refused_sees_the_end_at_once_and_keeps_no_place() {
     let (_dir, server) = server("");
     let mut stream = connect(&server);
-    // With the choice of a checksum: only then is there a way to tell why.
+    // Includes the choice of a checksum: only after it can the server send a reason.
     stream.write_all(&[hello(PUSH), b"\x03md5".to_vec()].concat()).unwrap();
     let begun = Instant::now();
     let mut told = Vec::new();
@@ -102,7 +102,7 @@ fn who_is_refused_cannot_stay_by_sending_much() {
     stream.write_all(&[hello(PUSH), vec![0; 300_000]].concat()).unwrap();
     let begun = Instant::now();
     await_place(&server);
-    // A connection that is closed at the other end cannot be written to any more.
+    // Writing fails once the connection is closed at the other end.
     while stream.write_all(b"x").is_ok() {
         assert!(begun.elapsed() < REFUSED_TIME + MARGIN);
         std::thread::park_timeout(Duration::from_millis(100));
@@ -120,7 +120,7 @@ fn long_arguments_earn_little_time() {
     assert!(begun.elapsed() < Duration::from_secs(2 * 3) + REFUSED_TIME + MARGIN, "{:?}", begun.elapsed());
 }
 
-/// Threads that serve a client.
+/// The number of threads that serve a client.
 fn threads() -> usize {
     let tasks = fs::read_dir("/proc/self/task").unwrap().map_while(Result::ok);
     tasks
@@ -177,7 +177,7 @@ fn a_connection_that_is_served_counts_once() {
 #[test]
 fn silent_clients_give_way() {
     let (_dir, server) = server("max connections per address = 0");
-    // As many as the server of these tests takes.
+    // As many connections as the server of these tests accepts.
     let mut idle: Vec<TcpStream> = (0..64).map(|_| connect(&server)).collect();
     let deadline = Instant::now() + MARGIN;
     loop {
@@ -189,7 +189,7 @@ fn silent_clients_give_way() {
         assert!(Instant::now() < deadline);
         std::thread::park_timeout(Duration::from_millis(50));
     }
-    // The first one has had its line, and then the end.
+    // The first one got its line, and then the end.
     let mut told = String::new();
     let _ = idle[0].read_to_string(&mut told);
     assert_eq!(told.lines().count(), 1);
@@ -221,7 +221,7 @@ fn rules_with_many_stars_cost_little() {
         let _ = stream.read_to_end(&mut told);
         String::from_utf8_lossy(&told).into_owned()
     };
-    // The client before may not be gone yet.
+    // The previous client may not be gone yet.
     let ask = |pattern: &str| loop {
         let told = ask(pattern);
         if !told.contains("@ERROR: max connections") {
@@ -229,9 +229,9 @@ fn rules_with_many_stars_cost_little() {
         }
     };
     let begun = Instant::now();
-    // Only the first name is told whole, and only what is different of the others.
+    // Only the first name is sent completely. Others are sent as differences.
     assert!(ask(&("*a".repeat(40) + "Z")).contains("ab0"));
-    // This one is as bad as they get: it is refused.
+    // This is one of the most expensive patterns: it is refused.
     let told = ask(&format!("{}*b?Z*", "**a".repeat(40)));
     assert!(told.contains("the filter rules take too long to apply") || told.contains("ab0"), "{told}");
     assert!(begun.elapsed() < 3 * MARGIN, "{:?}", begun.elapsed());
@@ -256,11 +256,11 @@ fn wrong_passwords_are_answered_later_and_later() {
         stream.read_to_string(&mut told).unwrap();
         assert!(told.ends_with("@ERROR: auth failed on module m\n"), "{told}");
     }
-    // The first three cost nothing; then there are 0.1, 0.2, and 0.4 seconds.
+    // The first three have no delay. Then the delays are 0.1, 0.2, and 0.4 seconds.
     assert!(begun.elapsed() >= Duration::from_millis(700), "{:?}", begun.elapsed());
 }
 
-/// Whoever a directory is read as cannot end the server, nor do anything to it.
+/// The user of a module can neither end the server nor affect it in another way.
 #[test]
 #[ignore = "needs root and setpriv"]
 fn the_user_of_a_module_cannot_signal_the_server() {

@@ -1,4 +1,4 @@
-//! Clients that speak what rsync 2.6 did: stock rsync is told to.
+//! Tests old versions of the protocol, back to rsync 2.6, with stock rsync that is told to use them.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -90,7 +90,7 @@ fn old_versions_have_their_ways() {
             server.pull(&[args, &[dialect][..]].concat(), "m/", &target);
             assert_eq!(names(&target), *expected, "{dialect} {args:?}");
         }
-        // What is there is verified, and goes on.
+        // The present data is verified, and the rest is appended.
         let target = dir.path().join("target");
         fs::create_dir_all(&target).unwrap();
         fs::write(target.join("z"), "z".repeat(1000)).unwrap();

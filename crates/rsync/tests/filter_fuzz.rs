@@ -1,7 +1,7 @@
-//! Random sets of filter rules: what is listed is what stock rsync's own daemon lists.
+//! Compares listings with random filter rules to those of stock rsync's daemon.
 //!
 //! `SNOWMELT_FILTER_CASES=10000 SNOWMELT_FILTER_SEED=7 cargo test -p snowmelt-rsync --test filter_fuzz -- --ignored`
-//! runs more cases than CI does. A case that differs is printed with the seed that makes it alone.
+//! runs more cases than CI does. A case that differs is printed with the seed that makes this case alone.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -14,12 +14,12 @@ use std::process::Command;
 
 use common::Server;
 
-/// Cases of a run in CI.
+/// The number of cases in CI.
 const CASES: u64 = 300;
-/// Clients at a time.
+/// The number of clients at a time.
 const THREADS: u64 = 3;
 
-/// The pieces that names in patterns are made of.
+/// The pieces of patterns.
 const PIECES: [&str; 38] = [
     "a",
     "b",
@@ -60,13 +60,13 @@ const PIECES: [&str; 38] = [
     "[^]]",
     "-",
 ];
-/// Names of files and directories.
+/// The names of files and directories.
 const NAMES: [&[u8]; 20] = [
     b"a", b"b", b"ab", b"ba", b"aa", b"c", b"a.b", b".b", b"*", b"**", b"a[", b"[a", b"]a", b"{a,b}", b"\\a",
     b"a\\", b"-", b"[", b"\xe9", b"A",
 ];
 
-/// Numbers that look random (SplitMix64).
+/// A generator of pseudo-random numbers (SplitMix64).
 struct Random(u64);
 
 impl Random {
@@ -125,7 +125,7 @@ impl Random {
     }
 }
 
-/// What a client is called with, and what the module says.
+/// The arguments of a client, and the parameters of the module.
 #[derive(Debug)]
 struct Case {
     rules: Vec<String>,
@@ -157,7 +157,7 @@ impl Case {
             }
             _ => rules.extend((0..count).map(|_| random.rule())),
         }
-        // A backslash at its end continues a line of the configuration.
+        // A backslash at the end of a line would continue it in the configuration.
         let lines = module
             .lines()
             .map(|line| if line.ends_with('\\') { format!("{line}c") } else { line.to_owned() });
@@ -166,7 +166,7 @@ impl Case {
     }
 }
 
-/// Three levels of directories with files of all names.
+/// Makes three levels of directories with files of all names.
 fn make_tree(at: &Path, depth: usize) {
     fs::create_dir_all(at).unwrap();
     for name in NAMES {
@@ -180,7 +180,7 @@ fn make_tree(at: &Path, depth: usize) {
     }
 }
 
-/// The exit code and the names of a listing, and what was said of errors.
+/// The exit code and the names of a listing, and the error messages.
 type Listed = (Option<i32>, BTreeSet<Vec<u8>>, String);
 
 fn list(case: &Case, command: &mut Command) -> Listed {
@@ -189,16 +189,16 @@ fn list(case: &Case, command: &mut Command) -> Listed {
     let output = command.arg(format!("localhost::{}", case.from)).output().unwrap();
     let name = |line: &[u8]| line.splitn(5, |byte| *byte == b' ').last().unwrap().to_vec();
     let names = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(|line| {
-        // Mode, size, date, time, name: of these only the size is aligned with spaces.
+        // Mode, size, date, time, name. Only the size is aligned with spaces.
         let squeezed: Vec<_> = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).collect();
         name(&squeezed.join(&b' '))
     });
-    // With -R the root of the transfer is told or not, whatever the rules.
+    // With -R, the root of the transfer may or may not be listed, whatever the rules.
     let names = names.filter(|name| name != b".");
     (output.status.code(), names.collect(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// How a case differs, if it does.
+/// The difference in the results of a case, if there is one.
 fn difference(case: &Case, tree: &Path, config: &Path) -> Option<String> {
     let ours = Server::of(tree, &case.module);
     let text = format!(

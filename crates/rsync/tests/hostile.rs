@@ -1,4 +1,4 @@
-//! Clients that mean no good, or mean nothing at all: each ends its own connection, and the daemon serves the next one.
+//! Tests hostile and broken clients: each ends only its own connection, and the daemon serves the next one.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -14,7 +14,7 @@ use common::trees::Random;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A module that may be connected to once at a time.
+/// A daemon with a module that allows one connection at a time.
 fn server(patience: Duration) -> (tempfile::TempDir, Server) {
     server_with(patience, 20)
 }
@@ -41,14 +41,14 @@ fn connect(server: &Server) -> TcpStream {
     TcpStream::connect(("127.0.0.1", server.port)).unwrap()
 }
 
-/// Reads to the end, which comes: from a connection that is given up at the other side too.
+/// Reads to the end of a connection. The other side may also reset it.
 fn rest(stream: &mut TcpStream) -> Vec<u8> {
     let mut read = Vec::new();
     let _ = stream.read_to_end(&mut read);
     read
 }
 
-/// What comes before the arguments.
+/// The bytes before the arguments.
 const GREETING: &[u8] = b"@RSYNCD: 31.0 md5\nm\n";
 
 fn words(args: &[&str]) -> Vec<u8> {
@@ -57,26 +57,26 @@ fn words(args: &[&str]) -> Vec<u8> {
     said
 }
 
-/// Everything up to the arguments, which are given.
+/// The greeting of a client and these arguments.
 fn hello(args: &[&str]) -> Vec<u8> {
     [GREETING, &words(args)].concat()
 }
 
-/// A message of data.
+/// A data message.
 fn message(data: &[u8]) -> Vec<u8> {
     [&(data.len() as u32 | 7 << 24).to_le_bytes()[..], data].concat()
 }
 
 const ARGS: &[&str] = &["--server", "--sender", "-logDtpre.iLsfxCIvu", ".", "m/"];
 
-/// Nobody is in the module any more, and a client that asks properly for its list of files gets it.
+/// Asserts that the module has no client any more, and that a client with a proper request gets its file list.
 fn assert_served(server: &Server) {
-    // The one place in the module is free as soon as whoever had it is gone.
+    // The only place in the module is free as soon as its client is gone.
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         let mut stream = BufReader::new(connect(server));
         stream.get_mut().write_all(GREETING).unwrap();
-        // Whoever is refused is told so before there is more to say.
+        // A refused client is told so before it has to send more.
         let mut answer = String::new();
         for _ in 0..2 {
             answer.clear();
@@ -84,7 +84,7 @@ fn assert_served(server: &Server) {
         }
         if !answer.starts_with("@ERROR: max connections") {
             assert_eq!(answer, "@RSYNCD: OK\n");
-            // Its choice of a checksum, no rules, then nothing: the lists come first.
+            // The choice of a checksum and no rules. Nothing more is needed for the lists.
             let said = [words(ARGS), b"\x03md5".to_vec(), message(&[0; 4])].concat();
             stream.get_mut().write_all(&said).unwrap();
             stream.get_mut().shutdown(Shutdown::Write).unwrap();
@@ -104,13 +104,13 @@ fn garbage_ends_a_connection_and_nothing_else() {
     for begin in [vec![], b"@RSYNCD: 31.0 md5\n".to_vec(), b"@RSYNCD: 31.0 md5\nm\n".to_vec(), hello(ARGS)] {
         for len in [0, 1, 100, 200_000] {
             let mut stream = connect(&server);
-            // It may be gone before it has taken all.
+            // The server may close the connection before it has read everything.
             let _ = stream.write_all(&[&begin[..], &random.bytes(len)].concat());
             let _ = stream.shutdown(Shutdown::Write);
             rest(&mut stream);
         }
     }
-    // In messages, from the rules on.
+    // Random bytes in messages, from the rules on.
     for round in 0..40 {
         let mut stream = connect(&server);
         let _ = stream.write_all(&[hello(ARGS), b"\x03md5".to_vec()].concat());
@@ -134,7 +134,7 @@ fn floods_are_cut_off() {
     let line = vec![b'a'; 8 << 20];
     let args = [b"@RSYNCD: 31.0 md5\nm\n".to_vec(), b"-v\0".repeat(4 << 20)].concat();
     let long = [b"@RSYNCD: 31.0 md5\nm\n".to_vec(), vec![b'-'; 8 << 20]].concat();
-    // A rule of 2 GiB, rules without end, a message that is no data of 16 MiB.
+    // A rule of 2 GiB, endless rules, and a message of 16 MiB that is not data.
     let to_rules = [hello(ARGS), b"\x03md5".to_vec()].concat();
     let rule = [to_rules.clone(), message(&i32::MAX.to_le_bytes())].concat();
     let rules =
@@ -143,14 +143,14 @@ fn floods_are_cut_off() {
     let long_rules = [to_rules.clone(), message(&long_rule).repeat(3000)].concat();
     let note =
         [to_rules.clone(), (0xff_ffff_u32 | 9 << 24).to_le_bytes().to_vec(), vec![b'x'; 1 << 20]].concat();
-    // A request for the file of index 4 with sums of 2^31 blocks.
+    // A request for the file of index 4 with checksums of 2^31 blocks.
     let ask = [&[0; 4][..], &[3, 0, 0x80], &i32::MAX.to_le_bytes(), &[0, 4, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0]]
         .concat();
     let sums = [to_rules, message(&ask)].concat();
     for flood in [line, args, long, rule, rules, long_rules, note, sums] {
         let mut stream = connect(&server);
         let mut writer = stream.try_clone().unwrap();
-        // Neither side is to wait for the other: what is sent may be more than anybody takes.
+        // The two sides must not wait for each other: more may be sent than anybody reads.
         let sending = std::thread::spawn(move || {
             let _ = writer.write_all(&flood);
             let _ = writer.shutdown(Shutdown::Write);
@@ -164,7 +164,8 @@ fn floods_are_cut_off() {
 #[test]
 fn who_says_nothing_keeps_nobody_else_waiting() {
     let (_dir, server) = server(MINUTE);
-    // Each at another point of the greeting, none in the module; then one that leaves, with its half of the connection open.
+    // Each client stops at another point of the greeting, and none is in the module. Another one then leaves with its
+    // half of the connection open.
     let begin = hello(ARGS);
     let silent: Vec<TcpStream> = [0, 1, 10, 18]
         .map(|len| {
@@ -182,7 +183,7 @@ fn who_says_nothing_keeps_nobody_else_waiting() {
     drop(silent);
 }
 
-/// Who sends a byte now and then is no quicker than who sends none.
+/// A client that sends a byte now and then gets no more time than one that sends none.
 #[test]
 fn slow_greetings_are_cut_off() {
     let (_dir, server) = server(Duration::from_secs(3));
@@ -190,7 +191,7 @@ fn slow_greetings_are_cut_off() {
     let mut writer = stream.try_clone().unwrap();
     let dripping = std::thread::spawn(move || {
         let mut sent = 0;
-        // It ends when the server does not take any more.
+        // It ends when the server does not read any more.
         while writer.write_all(b"@").is_ok() && sent < 900 {
             sent += 1;
             std::thread::park_timeout(Duration::from_millis(50));
@@ -203,7 +204,8 @@ fn slow_greetings_are_cut_off() {
     assert_served(&server);
 }
 
-/// Neither is who does so later: in the choice of algorithms, in rules, which have to come like the greeting, in a message, and without messages.
+/// The same holds later: in the choice of algorithms, in rules, in a message, and without messages. Rules have the time
+/// limit of the greeting.
 #[test]
 fn what_drips_in_later_is_cut_off() {
     let (_dir, server) = server_with(Duration::from_secs(2), 2);
@@ -242,12 +244,12 @@ fn what_drips_in_later_is_cut_off() {
     }
 }
 
-/// Nobody is cut off who is slow, or has nothing to say and says so.
+/// A client that is slow, or that sends keep-alives, is not cut off.
 #[test]
 fn who_is_slow_is_waited_for() {
     let (_dir, server) = server_with(Duration::from_secs(2), 2);
     let noop = |body: &[u8]| [&(body.len() as u32 | 49 << 24).to_le_bytes()[..], body].concat();
-    // The content of d/f, after a message that comes by 1,250 bytes a second, and after keep-alives.
+    // Reads the content of d/f, after a message that arrives with 1,250 bytes per second, and after keep-alives.
     let request = [message(&[5, 0, 0x80]), message(&[0; 16])].concat();
     for (piece, millis, pieces) in [(250, 200, noop(&[0; 5000])), (4, 800, noop(&[]).repeat(6))] {
         let mut stream = connect(&server);
@@ -280,7 +282,7 @@ fn paths_lead_nowhere_else() {
         "n/d/f",
     ] {
         let mut stream = connect(&server);
-        // -L: links are followed.
+        // -L follows links.
         stream.write_all(&hello(&["--server", "--sender", "-Lre.LsfxCIvu", ".", path])).unwrap();
         stream.write_all(b"\x03md5").unwrap();
         stream.write_all(&message(&[0; 4])).unwrap();
@@ -290,7 +292,7 @@ fn paths_lead_nowhere_else() {
     }
 }
 
-/// Up to requests of files, in the words of each version.
+/// Sessions up to the requests of files, in the form of each version.
 fn sessions() -> [Vec<u8>; 3] {
     let lines = |version: u8| {
         let args = ARGS.join("\n").replace("e.iLsfxCIvu", "");
@@ -330,7 +332,7 @@ fn garbage_in_the_middle_ends_a_connection_and_nothing_else() {
             said.truncate(at);
             said.extend(random.bytes(300));
             let mut stream = connect(&server);
-            // It may be given up before all is said.
+            // The server may close the connection before everything was sent.
             let _ = stream.write_all(&said);
             let _ = stream.shutdown(Shutdown::Write);
             rest(&mut stream);

@@ -1,4 +1,4 @@
-//! Directories served from their index, to stock rsync.
+//! Tests directories that are served from their index, with stock rsync.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -58,7 +58,7 @@ fn trees_end_identical_from_their_index() {
     }
 }
 
-/// What is not there cannot have been read.
+/// The tree is moved away, so it cannot have been read.
 #[test]
 #[ignore = "needs rsync, setfacl and root"]
 fn lists_need_no_tree() {
@@ -95,7 +95,7 @@ fn what_changed_since_is_left_out() {
     fs::remove_file(source.join("gone")).unwrap();
     fs::write(source.join("longer"), "longer by some").unwrap();
     set_time(&source.join("later"), 1_600_000_000, 6);
-    // Links out of the tree, of the size and time that the index knows.
+    // Links out of the tree, to a file with the size and time in the index.
     fs::write(&secret, "link").unwrap();
     set_time(&secret, 1_600_000_000, 5);
     fs::remove_file(source.join("link")).unwrap();
@@ -110,17 +110,17 @@ fn what_changed_since_is_left_out() {
         assert!(stderr.contains(&expected) && !target.join(name).exists(), "{name}: {stderr}");
     }
     assert_eq!(fs::read_to_string(target.join("kept")).unwrap(), "kept");
-    // A new index is what the next client is served from.
+    // The next client is served from the new index.
     fs::remove_file(source.join("d")).unwrap();
     fs::rename(dir.path().join("d"), source.join("d")).unwrap();
-    // Nothing of this very second, in which the client makes its own.
+    // No time is within the present second, which is the time of files that the client makes.
     manifest(&source).keys().for_each(|path| set_time(&source.join(path), 1_650_000_000, 7));
     index(&source);
     server.pull(&["-a", "--delete"], "m/", &target);
     assert_same(&source, &target, "with a new index");
 }
 
-/// What a mirror job says is enough to follow it.
+/// The output of a mirror job is enough to update an index.
 #[test]
 #[ignore = "needs rsync, setfacl and root"]
 fn what_rsync_says_that_it_did_brings_an_index_up_to_date() {
@@ -144,7 +144,7 @@ fn what_rsync_says_that_it_did_brings_an_index_up_to_date() {
         let target = dir.path().join("target");
         server.pull(&["-aHAX", "--delete"], "m/", &target);
         assert_same(&mirror, &target, &format!("round {round}"));
-        // Files come and go, and one directory moves.
+        // Files are added and removed, and one directory moves.
         disturb(&upstream, 50 + round);
         fs::remove_file(&log).unwrap();
         let moved = upstream.join(format!("moved{round}"));

@@ -1,4 +1,4 @@
-//! What is sent is what stock rsync's own daemon sends, whatever the arguments and rules.
+//! Compares what is sent with stock rsync's daemon, for many arguments and rules.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -17,12 +17,12 @@ struct Pair {
     dir: tempfile::TempDir,
     ours: Server,
     count: std::cell::Cell<usize>,
-    /// What is peculiar to it.
+    /// A description of the configuration.
     about: String,
 }
 
 impl Pair {
-    /// Files have their own paths as content, but for those that end in the names of files of rules.
+    /// The content of a file is its own path, except for files of rules.
     fn new(files: &[(&str, &str)], config: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let source = dir.path().join("source");
@@ -56,7 +56,7 @@ impl Pair {
         command.args(from.iter().map(|from| format!("localhost::{from}"))).arg(to).output().unwrap()
     }
 
-    /// Both send the same files, and end with the same code.
+    /// Asserts that both daemons send the same files with the same exit code.
     fn compare(&self, args: &[&str], from: &[&str]) -> BTreeSet<PathBuf> {
         let at = self.count.replace(self.count.get() + 1);
         let (ours, theirs) = (self.path(&format!("ours{at}")), self.path(&format!("theirs{at}")));
@@ -66,7 +66,7 @@ impl Pair {
         let told = format!("{args:?} {from:?} in {}: {}, not {}", self.about, said(&output), said(&expected));
         assert_eq!(output.status.code(), expected.status.code(), "{told}");
         if !output.status.success() && expected.status.code() != Some(23) {
-            // Whether the client has begun with its target by then is chance.
+            // It is chance whether the client has begun to write by then.
             return BTreeSet::new();
         }
         assert_eq!(ours.is_dir(), theirs.is_dir(), "{told}");
@@ -154,7 +154,7 @@ fn arguments_are_understood_as_stock_rsync_does() {
     for (args, from) in cases {
         pair.compare(args, from);
     }
-    // Of what is hidden nothing is told, by whatever way.
+    // Hidden files are not sent in any way.
     assert!(
         pair.compare(&["-a"], &["m/"]).iter().all(|path| !path.ends_with("x") && !path.ends_with("hidden"))
     );
@@ -204,7 +204,7 @@ fn rules_in_directories_mean_what_they_do_to_stock_rsync() {
         let in_a: Vec<String> = tree.iter().map(|name| format!("a/{name}")).collect();
         let files = in_a.iter().map(|path| (path.as_str(), "")).chain(rules.iter().copied());
         let pair = Pair { about: format!("{rules:?}"), ..Pair::new(&files.collect::<Vec<_>>(), "") };
-        // Every file of rules with some of the ways to ask for it, each of these with some files.
+        // Each set of rules with some kinds of arguments, and each kind of arguments with some sets of rules.
         for (number, filter) in filters.iter().enumerate().skip(at % 3).step_by(3) {
             pair.compare(filter, from[(at + number / 3) % 3 + (at + number) % 2 * 3]);
         }

@@ -1,4 +1,4 @@
-//! Stock rsync as the client: whatever it is asked to do, trees end identical.
+//! Tests with stock rsync as the client: trees are equal afterwards, whatever the options.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -16,7 +16,7 @@ use common::{Server, text};
 
 const EVERYTHING: &[&str] = &["-aHAX", "--delete"];
 
-/// How to compare what was had with some options.
+/// How to compare the trees after a transfer with these options.
 fn assert_same_for(args: &[&str]) -> fn(&Path, &Path, &str) {
     if args.contains(&"--protocol=30") { assert_same_but_for_nanoseconds } else { assert_same }
 }
@@ -90,13 +90,13 @@ fn random_trees_end_identical() {
         disturb(&target, seed);
         server.pull(EVERYTHING, "m", &target);
         assert_same(&source, &target, &format!("seed {seed}, again"));
-        // Nothing is left to be done.
+        // Nothing is left to do.
         let output = server.rsync(&["-aHAXi", "--delete"], "m/", &target);
         assert_eq!(String::from_utf8_lossy(&output.stdout), "");
     }
 }
 
-/// Stands between a client and the server, and has the client seem to be able to do only what is told.
+/// A proxy between a client and the server that makes the client look as if it had only these abilities.
 fn with_abilities(server: &Server, abilities: &'static str) -> (u16, JoinHandle<()>) {
     let (listener, to) = (TcpListener::bind("127.0.0.1:0").unwrap(), server.port);
     let port = listener.local_addr().unwrap().port();
@@ -108,7 +108,7 @@ fn with_abilities(server: &Server, abilities: &'static str) -> (u16, JoinHandle<
             let _ = std::io::copy(&mut answers, &mut to_client);
             let _ = to_client.shutdown(Shutdown::Write);
         });
-        // Two lines, which are waited for, and arguments, which end with an empty one.
+        // Two lines, each of which is waited for, and arguments, which end with an empty one.
         let (mut head, mut byte) = (Vec::new(), [0]);
         for _ in 0..2 {
             while !head.ends_with(b"\n") && client.read(&mut byte).unwrap() > 0 {
@@ -129,7 +129,7 @@ fn with_abilities(server: &Server, abilities: &'static str) -> (u16, JoinHandle<
     (port, std::thread::spawn(work))
 }
 
-/// What is sent depends on what clients have told they can do: those of rsync 3.0 and 3.1 know less.
+/// The abilities of the client decide what is sent. Clients of rsync 3.0 and 3.1 have fewer.
 #[test]
 #[ignore = "needs rsync, setfacl and root"]
 fn clients_that_can_do_less_are_served() {
@@ -161,7 +161,7 @@ fn clients_that_can_do_less_are_served() {
     }
 }
 
-/// A directory with thousands of files in hundreds of directories, so that lists come one after another.
+/// A directory with thousands of files in hundreds of directories, so that there are many lists.
 #[test]
 #[ignore = "needs rsync and root"]
 fn large_trees_come_list_by_list() {
@@ -181,7 +181,7 @@ fn large_trees_come_list_by_list() {
         fs::create_dir(source.join(directory)).unwrap();
         (0..3000).for_each(|at| fs::write(source.join(directory).join(at.to_string()), b"").unwrap());
     }
-    // Not of this very second, in which the client writes too.
+    // Not within the present second, in which the client writes too.
     manifest(&source).keys().for_each(|path| set_time(&source.join(path), 1_600_000_000, 7));
     let server = Server::of(&source, "");
     for args in [&["-aH"][..], &["-aH", "--no-inc-recursive"], &["-aH", "--delete", "-c"]] {
@@ -190,7 +190,7 @@ fn large_trees_come_list_by_list() {
     }
 }
 
-/// A filesystem of its own in a directory, until the end of a test.
+/// A filesystem that is mounted on a directory until the end of a test.
 struct Mounted(PathBuf);
 
 impl Mounted {
@@ -207,8 +207,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Directories that another filesystem is mounted on are sent without what is in them, or with `-xx` not at all, as stock rsync does by
-/// itself.
+/// Directories with another filesystem are sent without their content, or with `-xx` not at all, as stock rsync does.
 #[test]
 #[ignore = "needs rsync and root"]
 fn other_filesystems_are_not_entered() {
@@ -227,7 +226,7 @@ fn other_filesystems_are_not_entered() {
         &[&["-aHx"], &["-aHxx"], &["-aHx", "--no-inc-recursive"], &["-aHxx", "--no-inc-recursive"]];
     for (at, variant) in variants.iter().enumerate() {
         let (own, target) = (dir.path().join(format!("own{at}")), dir.path().join(format!("target{at}")));
-        // What the receiver has in such a directory stays, whatever else is deleted.
+        // The receiver's own files in such a directory stay, whatever else is deleted.
         for root in [&own, &target] {
             fs::create_dir_all(root.join("a/mounted/kept")).unwrap();
             fs::write(root.join("extra"), b"").unwrap();
@@ -243,7 +242,8 @@ fn other_filesystems_are_not_entered() {
     }
 }
 
-/// The root of a transfer has no entry in a list of another directory: its long attributes are asked for all the same.
+/// The root of a transfer has no entry in the list of another directory. Its long attributes are requested all the
+/// same.
 #[test]
 #[ignore = "needs rsync and root"]
 fn long_attributes_of_the_root_arrive() {
@@ -295,12 +295,12 @@ fn failures_are_told_as_stock_rsync_tells_them() {
         secrets = secrets.display()
     ));
     let target = dir.path().join("target");
-    // Lists.
+    // Listings of modules and directories.
     let (stdout, _, code) = text(
         &Command::new("rsync").args(["--port", &server.port.to_string(), "localhost::"]).output().unwrap(),
     );
     assert_eq!((stdout.as_str(), code), ("welcome\nm              \ta module\nclosed         \t\ngone           \t\noff            \t\nlogged         \t\n".replace("closed         \t\n", "").as_str(), Some(0)));
-    // Files that cannot be read; those that can are there.
+    // Files that cannot be read. The others are there.
     let (_, stderr, code) = text(&server.rsync(&["-a"], "m/", &target));
     assert_eq!(code, Some(23), "{stderr}");
     assert!(
@@ -315,7 +315,7 @@ fn failures_are_told_as_stock_rsync_tells_them() {
     assert!(
         target.join("open").is_file() && !target.join("secret").exists() && !target.join("hidden").exists()
     );
-    // What failed is not deleted at the receiver.
+    // What could not be read is not deleted at the receiver.
     fs::write(target.join("kept"), b"x").unwrap();
     let (stdout, stderr, code) = text(&server.rsync(&["-a", "--delete-after"], "m/", &target));
     assert_eq!(code, Some(23), "{stderr}");

@@ -1,5 +1,5 @@
-//! Targets that everybody sees while they are written to: what comes is made under a temporary name, and takes the place of what
-//! is there in one moment.
+//! Targets whose changes are visible at once (directories): a file is written under a temporary name, and then replaces
+//! the present file in one step.
 
 use std::io::{self, Read, Write};
 
@@ -10,18 +10,18 @@ use super::{Receiver, Was, Writing};
 use crate::error::Result;
 use crate::target::{Found, Node, Target};
 
-/// Zeros of a file that has holes are left out in pieces of so many bytes.
+/// Holes are made in pieces of this many bytes of zeros.
 const HOLE: usize = 4096;
 
-/// Where a file is that has come.
+/// The state of a file that was received.
 pub(super) enum Placed {
-    /// In its place.
+    /// It is at its path.
     There(Node),
-    /// It gets there when all have come.
+    /// It is moved to its path after all files were received.
     Delayed,
 }
 
-/// A file that gets its place when all have come.
+/// A file that is moved to its path after all files were received.
 pub(super) struct Delayed {
     index: u32,
     path: Vec<u8>,
@@ -29,22 +29,22 @@ pub(super) struct Delayed {
 }
 
 impl<R: Read, W: Write> Receiver<'_, R, W> {
-    /// Whether files are written beside those that they replace.
+    /// Whether files are written under temporary names.
     pub(super) fn writes_aside(&self) -> bool {
         !self.into.target.is_staged() && !self.is_in_place()
     }
 
-    /// Whether the client wants files to be written as they are.
+    /// Whether the client wants files to be written in place.
     pub(super) fn is_in_place(&self) -> bool {
         self.options.inplace || self.options.append > 0
     }
 
-    /// Whether what is there need not be removed before something new gets its name.
+    /// Whether a new file can replace the present one without its removal.
     pub(super) fn replaces(&self, found: &Found) -> bool {
         !self.into.target.is_staged() && !found.is_dir()
     }
 
-    /// A temporary file for the content of a file.
+    /// Creates a temporary file for the content of a file.
     pub(super) fn temporary_file(&self, index: u32, path: &[u8]) -> io::Result<Node> {
         let directory = self.temp_dir.as_deref();
         let made = self.into.target.create_temporary(path, directory, NewKind::File, 0)?.node;
@@ -55,8 +55,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(made)
     }
 
-    /// Gives what has a temporary name its own. What has that is kept as a backup, if there are any; it has its name until the
-    /// new one has it.
+    /// Moves a temporary file to its final path. If there are backups, the present file is kept as one. It stays at the
+    /// path until the new one replaces it.
     pub(super) fn put_in_place(&self, made: &Node, path: &[u8]) -> io::Result<Node> {
         let done = self.keep_replaced(path).and_then(|()| {
             let sync = self.options.fsync;
@@ -65,13 +65,13 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         if done.is_err()
             && let Some(way) = made.way()
         {
-            // It is no use under its temporary name.
+            // The temporary file is of no use any more.
             let _ = self.into.target.remove(way, false);
         }
         done
     }
 
-    /// Gives a file another name. What has that is kept as a backup, if there are any.
+    /// Gives a file a further name. If there are backups, the present file of that name is kept as one.
     pub(super) fn link_to(&self, node: &Node, path: &[u8]) -> io::Result<()> {
         match self.into.target.is_staged() {
             true => self.into.target.link(node, path),
@@ -82,7 +82,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// Keeps what is about to be replaced, if there are to be backups.
+    /// Keeps the file that is about to be replaced, if there are backups.
     fn keep_replaced(&self, path: &[u8]) -> io::Result<()> {
         if !self.options.backup {
             return Ok(());
@@ -93,12 +93,12 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// Whether zeros are left out of files, which then have holes.
+    /// Whether zeros in files become holes.
     pub(super) fn leaves_holes(&self) -> bool {
         self.options.sparse && self.writes_aside()
     }
 
-    /// A file has come: gives it its attributes, and its name. `None` if it could not get that.
+    /// Sets the attributes of a received file and moves it to its path. `None` if it could not be moved there.
     pub(super) fn finish_file(&mut self, index: u32, path: &[u8], has: Found) -> Result<Option<Placed>> {
         let is_aside = matches!(self.writing.take(), Some(Writing { was: Was::Aside, .. }));
         if !is_aside {
@@ -106,10 +106,10 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             self.settle_xattrs(index, path, &has.node, None)?;
             return Ok(Some(Placed::There(has.node)));
         }
-        // Values that the sender has not sent because they are here.
+        // The present file has the values that the sender did not send.
         let old = self.into.target.stat(path).ok().flatten().filter(Found::is_file).map(|found| found.node);
-        // A change of owner takes some attributes away, and only root makes one; who is not root may not set attributes of a file
-        // that cannot be written.
+        // A change of owner clears some attributes, and only root can change it. Other users may not be able to set
+        // attributes of a read-only file. So the order differs.
         match self.into.target.is_privileged() {
             true => {
                 self.settle_attributes(index, path, &has, true)?;
@@ -129,7 +129,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// Keeps a file that has come until all have.
+    /// Keeps a received file until all were received.
     fn delay(
         &mut self,
         index: u32,
@@ -149,7 +149,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// All has come: what was kept gets its place (`--delay-updates`).
+    /// Moves the files that were kept to their paths, after all were received (`--delay-updates`).
     pub(super) fn place_delayed(&mut self) -> Result<()> {
         for Delayed { index, path, node } in std::mem::take(&mut self.delayed) {
             let kept = node.way().unwrap_or_default().to_vec();
@@ -170,7 +170,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     }
 }
 
-/// Writes to a file. Where it is to have holes, zeros are left out.
+/// Writes to a file, and leaves out zeros if it is to have holes.
 pub(super) fn write_piece(
     target: &dyn Target,
     is_sparse: bool,

@@ -1,4 +1,4 @@
-//! Making attributes what they are to be: owners, permissions, times, ACLs, extended attributes.
+//! Sets the attributes of files: owners, permissions, times, ACLs, extended attributes.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -18,7 +18,7 @@ pub(super) fn timestamp(time: Time) -> Timestamp {
     Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds }
 }
 
-/// An access ACL without what a file's mode says.
+/// An access ACL without the permissions that the mode of the file has too.
 fn apart_from_mode(mut acl: PosixAcl) -> PosixAcl {
     let has_mask = acl.entries.iter().any(|entry| entry.tag == Tag::Mask);
     for entry in &mut acl.entries {
@@ -32,7 +32,8 @@ fn apart_from_mode(mut acl: PosixAcl) -> PosixAcl {
 }
 
 impl<R: Read, W: Write> Receiver<'_, R, W> {
-    /// Sets what differs, but for extended attributes, which come with the answer. Times of directories are set in the end, as what is done in them changes them.
+    /// Sets the attributes that differ. Extended attributes follow with the answer. Times of directories are set at the
+    /// end, because changes in a directory change its time.
     pub(super) fn settle_attributes(
         &mut self,
         index: u32,
@@ -61,7 +62,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             with_times && self.options.times && !(it.is_symlink() && self.options.omit_link_times);
         let atime = self.atime(one).filter(|atime| with_times && atime.seconds != has.atime.seconds);
         let is_other_time = match self.agreed.protocol {
-            // Without fractions of seconds.
+            // Times without fractions of seconds.
             ..31 => it.mtime.seconds != has.mtime.seconds,
             _ => it.mtime != has.mtime,
         };
@@ -88,7 +89,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         keeps.then_some(Time { nanoseconds: 0, ..one.metadata.atime })
     }
 
-    /// A regular file as it is to be made, but for its ACLs and extended attributes.
+    /// A regular file with its content and attributes, but without ACLs and extended attributes.
     pub(super) fn whole<'c>(&self, index: u32, content: &'c [u8]) -> NewFile<'c> {
         let one = &self.list[index as usize];
         NewFile {
@@ -101,7 +102,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// The ACLs that a file is to have: access and default.
+    /// The ACLs of a file in the list: access and default.
     fn wanted_acls(&self, one: &Received) -> [(&'static str, Option<PosixAcl>); 2] {
         let own = |id, is_user| self.lists.own(id, is_user);
         let access = one.access.and_then(|number| self.lists.access_acl(number));
@@ -170,7 +171,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             || wanted().any(|one| has.get(&one.name).is_none_or(|value| !one.is(value)))
     }
 
-    /// Asks for values that are too long for the list, and that neither the dataset nor an earlier answer has.
+    /// Requests the values that are too long for the list, if neither the target nor an earlier answer has them.
     pub(super) fn ask_xattrs(&mut self, index: u32, flags: u16) -> Result<()> {
         if !self.sends_xattrs(flags) {
             return Ok(());
@@ -193,7 +194,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(self.writer.write_u8(0)?)
     }
 
-    /// Whether values go with a request and its answer.
+    /// Whether a request and its answer have values of attributes.
     pub(super) fn sends_xattrs(&self, flags: u16) -> bool {
         let local = item::NAME_FOLLOWS | item::LOCAL_CHANGE;
         self.options.xattrs
@@ -202,8 +203,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             && !(self.agreed.xattr_shortcut && flags & local == local)
     }
 
-    /// Makes a file's extended attributes those of the sender.
-    /// Values that did not come because a file here has them are taken from that, which `old` is.
+    /// Sets the extended attributes of a file to those of the sender. `old` is a file here with the values that the
+    /// sender therefore did not send.
     pub(super) fn settle_xattrs(
         &mut self,
         index: u32,
@@ -224,7 +225,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let mut had = Vec::new();
         if wanted.iter().any(|one| !matches!(one.value, XattrValue::Whole(_))) {
             had.extend(old.map(|old| self.plain_xattrs(old)).transpose()?);
-            // It was compared with what other directories have, too.
+            // The file was also compared with those in further directories.
             let others = self.elsewhere(index).filter(Found::is_file);
             had.extend(others.filter_map(|other| self.plain_xattrs(&other.node).ok()));
         }

@@ -1,4 +1,4 @@
-//! Backups: what is replaced or deleted gets another name (`--backup`, `--backup-dir`, `--suffix`).
+//! Backups: replaced and deleted files are kept under another name (`--backup`, `--backup-dir`, `--suffix`).
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -12,10 +12,10 @@ use crate::error::Result;
 use crate::scan::clean;
 use crate::target::Found;
 
-/// What is at the end of backups' names, unless they go to a directory of their own.
+/// The default suffix of backups without a directory of their own.
 const SUFFIX: &[u8] = b"~";
 
-/// A path that an option names, where the transfer's root or only file is.
+/// The path that an option names. It is relative to the transfer's root, or to the directory of its only file.
 fn beside(path: &[u8], root: &[u8], single: Option<&[u8]>) -> Vec<u8> {
     let above = match single {
         Some(single) => &single[..single.iter().rposition(|byte| *byte == b'/').unwrap_or(0)],
@@ -36,12 +36,12 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// Whether what is deleted is to be kept: backups themselves are not, unless they go somewhere else.
+    /// Whether a deleted file is kept. Backups themselves are not, unless they are moved to another directory.
     pub(super) fn keeps_deleted(&self, name: &[u8]) -> bool {
         self.options.backup && (self.options.backup_dir.is_some() || !name.ends_with(self.suffix()))
     }
 
-    /// Where the backup of a path goes.
+    /// The path of a backup.
     fn backup_path(&self, path: &[u8]) -> Vec<u8> {
         match &self.options.backup_dir {
             None => [path, self.suffix()].concat(),
@@ -53,25 +53,26 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// A path that an option names: from the transfer's root on, or with a slash from that of the dataset.
+    /// The path that an option names. It is relative to the transfer's root, or with a leading slash to the root of the
+    /// target.
     pub(super) fn beside(&self, path: &[u8]) -> Vec<u8> {
         let path = beside(path, &self.root, self.single.as_deref());
         self.named(path)
     }
 
-    /// The same with its symbolic links, as the client names it.
+    /// The same path as the client names it, with its symbolic links.
     pub(super) fn named_beside(&self, path: &[u8]) -> Vec<u8> {
         beside(path, &self.named_root, self.single_named.as_deref())
     }
 
-    /// Gives what is at a path the name of its backup, which is returned.
+    /// Renames a file to its backup. Returns the path of the backup.
     pub(super) fn back_up(&self, path: &[u8]) -> io::Result<Vec<u8>> {
         let backup = self.backup_place(path)?;
         self.into.target.rename(path, &backup)?;
         Ok(backup)
     }
 
-    /// Where the backup of a path goes, the directories above it being there.
+    /// The path of a backup. Its parent directories are created.
     fn backup_place(&self, path: &[u8]) -> io::Result<Vec<u8>> {
         let backup = self.backup_path(path);
         let named = match &self.options.backup_dir {
@@ -90,7 +91,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(backup)
     }
 
-    /// Gives what is at a path the name of its backup too. Where it cannot have two names it has that of the backup only.
+    /// Links a file to its backup. Where that is not possible, it is renamed.
     pub(super) fn back_up_linked(&self, found: &Found, path: &[u8]) -> io::Result<()> {
         let backup = self.backup_place(path)?;
         match self.into.target.link_over(&found.node, &backup) {
@@ -99,13 +100,13 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// Copies a file that is about to be written in place to its backup.
+    /// Copies a file to its backup before it is written in place.
     pub(super) fn back_up_copy(&self, found: &Found, path: &[u8]) -> io::Result<()> {
         let backup = self.backup_place(path)?;
         self.into.target.copy_over(&found.node, &backup).map(drop)
     }
 
-    /// Directories of backups are like those that the files were in.
+    /// Creates the directories of a backup, with the attributes of those that the file was in.
     fn make_backup_way(&self, top: &[u8], backup: &[u8]) -> io::Result<()> {
         let target = &*self.into.target;
         for (at, _) in backup.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
@@ -136,7 +137,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(())
     }
 
-    /// Gives a directory the ACLs of another one, and none of those that it has from the directory that it was made in.
+    /// Gives a directory the ACLs of another one. ACLs that it inherited from its parent are removed.
     fn copy_acls(&self, like: &Found, made: &Found) -> io::Result<()> {
         let target = &*self.into.target;
         let acls = |of: &Found| -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
@@ -151,7 +152,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         wanted.iter().try_for_each(|(name, value)| target.set_xattr(&made.node, name, Some(value)))
     }
 
-    /// Takes what is no directory away, to its backup if there are any. Says whether that could be done.
+    /// Removes a file, or renames it to its backup. Returns whether that succeeded.
     pub(super) fn take_away(&mut self, path: &[u8]) -> Result<bool> {
         let done = match self.options.backup {
             true => self.back_up(path).map(drop),

@@ -1,4 +1,5 @@
-//! What other directories have of a file that is not there (`--link-dest`, `--copy-dest`, `--compare-dest`), and files of like names (`--fuzzy`).
+//! Files in further directories (`--link-dest`, `--copy-dest`, `--compare-dest`), and files with similar names
+//! (`--fuzzy`).
 
 use std::io::{self, Read, Write};
 
@@ -12,21 +13,21 @@ use crate::options::BasisUse;
 use crate::target::{Found, Node, Tree};
 use crate::wire::Tag;
 
-/// Most letters in which names may differ that are like one another.
+/// The greatest difference between names that count as similar.
 const DISTANCE_MAX: usize = 25;
 const CHUNK: usize = 1 << 20;
 
-/// What other directories have.
+/// The result of a search in the further directories.
 pub(super) enum Elsewhere {
-    /// Nothing of use.
+    /// Nothing useful was found.
     Nothing,
-    /// What was to be done is done.
+    /// The file is done.
     Settled,
-    /// Something of the same kind, which differs.
+    /// A file of the same kind was found that differs.
     Like(Found),
 }
 
-/// How much of what is elsewhere is as it should be.
+/// How much of a file in a further directory agrees with the list.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd)]
 enum Level {
     Kind,
@@ -34,17 +35,17 @@ enum Level {
     Everything,
 }
 
-/// Found of which one that differs makes a file another.
+/// The differences of attributes that count.
 const ATTRIBUTES: u16 =
     item::TIME | item::ATIME | item::PERMISSIONS | item::OWNER | item::GROUP | item::ACL | item::XATTRS;
 
 impl<R: Read, W: Write> Receiver<'_, R, W> {
-    /// Whether a link, device or the like elsewhere is as it should be, with its attributes.
+    /// Whether a link, device or similar file elsewhere agrees with the list, including its attributes.
     pub(super) fn is_all_the_same(&self, index: u32, other: &Found) -> bool {
         self.is_same_node(index, other) && self.differences(index, Some(other), 0) & ATTRIBUTES == 0
     }
 
-    /// Finds the directories that the client names.
+    /// Finds the further directories that the client names.
     pub(super) fn find_basis_dirs(&mut self) -> Result<()> {
         let option = self.options.basis_use.name();
         for name in &self.options.basis_dirs {
@@ -67,7 +68,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(())
     }
 
-    /// What is at a place; what a module hides is not there.
+    /// The file at a place. A file that the module hides does not count.
     fn in_basis(&self, (tree, path): &(Tree, Vec<u8>)) -> io::Result<Option<Found>> {
         let found = self.into.target.stat_in(*tree, path)?;
         Ok(found.filter(|found| !self.into.hidden.hides(path, found.is_dir())))
@@ -86,12 +87,12 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         self.basis_dirs.iter().map(|(tree, directory)| (*tree, join(directory))).collect()
     }
 
-    /// What other directories have at the place of a file.
+    /// The files in the further directories at the place of a file.
     pub(super) fn elsewhere(&self, index: u32) -> impl Iterator<Item = Found> {
         self.basis_places(index).into_iter().filter_map(|place| self.in_basis(&place).ok()?)
     }
 
-    /// The best that there is of a file in other directories: of those that are as good, the first.
+    /// The best match for a file in the further directories. Of equal ones the first.
     fn best(&mut self, index: u32) -> Result<Option<(Found, Level)>> {
         let mut best: Option<(Found, Level)> = None;
         for place in self.basis_places(index) {
@@ -116,7 +117,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(best)
     }
 
-    /// Looks for a file elsewhere.
+    /// Looks for a file in the further directories.
     pub(super) fn file_elsewhere(
         &mut self,
         index: u32,
@@ -133,7 +134,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 if how == BasisUse::Link && found.node == other.node {
                     return Ok(Elsewhere::Nothing);
                 }
-                // A link takes its place.
+                // A link replaces the file, so it need not be removed.
                 let stays = how == BasisUse::Link && self.replaces(found);
                 if !self.options.dry_run
                     && !stays
@@ -158,8 +159,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// Looks for a directory, link, device or the like elsewhere; says whether it need not be made, and what it is to be compared with. What is all as it
-    /// should be is not told of.
+    /// Looks for a directory, link, device or similar file in the further directories. Returns whether it need not be
+    /// created, and what it is compared with. The flag is false if the client is not told, because nothing differs.
     pub(super) fn node_elsewhere(&mut self, index: u32, path: &[u8]) -> Result<(Elsewhere, bool)> {
         if self.basis_dirs.is_empty() {
             return Ok((Elsewhere::Nothing, true));
@@ -182,7 +183,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// What is made of a file elsewhere: nothing can be a link to one of a snapshot, so that becomes a copy.
+    /// How a file elsewhere is used. A file in a snapshot cannot be linked to, so it is copied.
     fn basis_use(&self, other: &Found) -> BasisUse {
         match self.options.basis_use {
             BasisUse::Link if !self.into.target.can_be_linked(&other.node) => BasisUse::Copy,
@@ -190,12 +191,13 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// Whether the client is told also of what is as it should be.
+    /// Whether the client is told of unchanged files too.
     pub(super) fn tells_all(&self) -> bool {
         self.options.verbosity > 1 || self.options.itemize > 1
     }
 
-    /// What a name that becomes a link is compared with, and whether it is told of: not if another directory has the very link.
+    /// The file that a name is compared with before it becomes a hard link, and whether the client is told. It is not
+    /// told if another directory has the same link already.
     pub(super) fn link_elsewhere_too(&mut self, index: u32, node: &Node) -> Result<(Option<Found>, bool)> {
         if self.options.basis_use != BasisUse::Link {
             let best = self.best(index)?.filter(|(_, level)| *level >= Level::Content);
@@ -216,7 +218,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         if self.tells_all() {
             self.announce(index, item::LOCAL_CHANGE | item::NAME_FOLLOWS, Some(b""))?;
         }
-        // Of others than files rsync keeps the source.
+        // rsync keeps the source of other kinds of files.
         if other.is_file() {
             self.came(index);
         }
@@ -280,7 +282,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             if len == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            // Zeros of a file that is new need not be written.
+            // Zeros of a new file need not be written.
             if buffer[..len].iter().any(|byte| *byte != 0) {
                 target.write(&made.node, at, &buffer[..len])?;
             }
@@ -292,8 +294,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(Found { metadata, ..made })
     }
 
-    /// A file that a new one may have much in common with: of the same size and time, or else of a name that is like it. Those of the
-    /// file's directory come first, and with `-yy` those of other directories.
+    /// A file that probably shares content with a new one: it has the same size and time, or else a similar name. Files
+    /// in the same directory come first. With `-yy` those in the further directories follow.
     pub(super) fn similar(&mut self, path: &[u8], index: u32) -> Option<Found> {
         if self.options.fuzzy == 0 {
             return None;
@@ -337,7 +339,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     }
 }
 
-/// The snapshot that a path leads into, as ZFS shows them, by its short name; and the path in it.
+/// The name of a snapshot in a path below `.zfs/snapshot`, as in ZFS, and the path in that snapshot.
 fn snapshot_path(path: &[u8]) -> (Option<&str>, &[u8]) {
     let Some(rest) = path.strip_prefix(b".zfs/snapshot/") else { return (None, path) };
     let (name, rest) = match rest.iter().position(|byte| *byte == b'/') {
@@ -350,7 +352,8 @@ fn snapshot_path(path: &[u8]) -> (Option<&str>, &[u8]) {
     }
 }
 
-/// How many letters of a name are others, missing or too many in another; `None` if that is too many. The same in what follows the last dot counts more.
+/// The number of letters that must be replaced, added or removed to turn one name into another. `None` if it is too
+/// large. A different suffix after the last dot adds to it.
 fn distance(a: &[u8], b: &[u8]) -> Option<usize> {
     let suffix = |name: &[u8]| name.iter().rposition(|byte| *byte == b'.').map(|at| name[at..].to_vec());
     let other_suffix = usize::from(suffix(a) != suffix(b)) * DISTANCE_MAX;

@@ -1,4 +1,4 @@
-//! Deleting what the sender does not have.
+//! Deletes what the sender does not have.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::target::{AsSource, Found, Node};
 use crate::wire::Tag;
 
 impl<R: Read, W: Write> Receiver<'_, R, W> {
-    /// In all directories whose content was sent.
+    /// Deletes in all directories whose content was sent.
     pub(super) fn delete_pass(&mut self) -> Result<()> {
         if self.single.is_some() {
             return Ok(());
@@ -28,7 +28,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(())
     }
 
-    /// In one directory; with `--delete-delay` only notes what.
+    /// Deletes in one directory. With `--delete-delay` only records what to delete.
     pub(super) fn delete_in(&mut self, index: u32) -> Result<()> {
         if self.io_error & IO_ERROR_GENERAL != 0 && !self.options.ignore_errors {
             if !std::mem::replace(&mut self.told_deletes_off, true) {
@@ -64,7 +64,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         for (name, _) in std::mem::take(&mut self.doomed) {
             let path = self.path_below(&name);
             let Ok(Some(found)) = self.into.target.stat(&path) else { continue };
-            // With lists one by one its directory has its time already, and is known no more.
+            // With incremental recursion, the directory has its final time already and is not in the list any more. So
+            // its time is restored here.
             let above = path.iter().rposition(|byte| *byte == b'/').map_or(&b""[..], |at| &path[..at]);
             let before = self.into.target.stat(above).ok().flatten();
             self.delete(&name, &found)?;
@@ -79,7 +80,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(())
     }
 
-    /// The name in the transfer of a path in the dataset.
+    /// The name in the transfer of a path in the target.
     pub(super) fn name_of(&self, path: &[u8]) -> Vec<u8> {
         match path.strip_prefix(&self.root[..]) {
             Some([b'/', rest @ ..]) => rest.to_vec(),
@@ -88,7 +89,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// What is in a directory, last names first, but for what rules protect.
+    /// The content of a directory in reverse order, without what the rules protect.
     fn deletable(&mut self, directory: &[u8], node: &Node) -> Result<Vec<(Vec<u8>, Found)>> {
         let scope = self.scope(directory)?;
         let mut found = match self.into.target.list(node) {
@@ -119,7 +120,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(deletable)
     }
 
-    /// The rules of a directory's own files, and of those above it.
+    /// The rules in the files of a directory and of its parents.
     fn scope(&mut self, directory: &[u8]) -> Result<Option<Arc<Scope>>> {
         if !self.filter.has_merges() {
             return Ok(None);
@@ -138,7 +139,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(scope)
     }
 
-    /// Deletes a file, or a directory with all that may be deleted in it. Says whether it is gone.
+    /// Deletes a file, or a directory with everything in it that may be deleted. Returns whether it is gone.
     pub(super) fn delete(&mut self, name: &[u8], attributes: &Found) -> Result<bool> {
         let is_dir = attributes.is_dir();
         if is_dir && !self.empty(name, &attributes.node)? {
@@ -169,7 +170,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(true)
     }
 
-    /// Deletes what is in a directory. Says whether nothing is left.
+    /// Deletes the content of a directory. Returns whether nothing is left.
     pub(super) fn empty(&mut self, name: &[u8], node: &Node) -> Result<bool> {
         self.open_to_empty(node);
         let all = self.into.target.list(node).map_or(0, |all| all.len());
@@ -178,7 +179,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         for (child, attributes) in deletable {
             is_empty &= self.delete(&child, &attributes)?;
         }
-        // Backups may be there now.
+        // The directory may have backups now.
         if is_empty && self.options.backup && !self.options.dry_run {
             is_empty = self.into.target.list(node).is_ok_and(|all| all.is_empty());
         }
@@ -189,12 +190,12 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(is_empty)
     }
 
-    /// Who is not root can only empty what is open to its owner.
+    /// Gives the owner all permissions of a directory. Users other than root need them to empty it.
     fn open_to_empty(&self, node: &Node) {
         if !self.opens_directories() || self.options.dry_run {
             return;
         }
-        // If it cannot be opened, removing what is in it fails, and that is told.
+        // If that fails, removing the content fails too, and that is reported.
         let mode = self.into.target.metadata(node).map_or(OWNER, |found| found.mode & 0o7777);
         if mode & OWNER != OWNER {
             let set = SetAttributes { permissions: Some(mode | OWNER), ..SetAttributes::default() };

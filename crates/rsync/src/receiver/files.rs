@@ -1,5 +1,5 @@
-//! The files that the sender has told of: one list, or one for each directory (docs/format/rsync.md, "Lists one by one"). Those that are done
-//! with are forgotten, so that memory follows what is in flight.
+//! The files of the sender: one list, or one for each directory (docs/format/rsync.md, "Lists one by one"). Lists that
+//! are done are dropped, so that memory depends only on what is in progress.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Index, IndexMut, Range};
@@ -7,12 +7,13 @@ use std::ops::{Index, IndexMut, Range};
 use crate::error::{Result, RsyncError};
 use crate::flist::{List, Order, Received, compare_names};
 
-/// What entries are ordered by.
+/// The key that entries are ordered by.
 pub(super) fn key(one: &Received) -> (&[u8], bool) {
     (&one.name, one.metadata.is_dir())
 }
 
-/// Which entries of a list in order count: of two of one name the first, or the directory, which may have content.
+/// Which entries of a sorted list count. Of several with the same name it is the first, or the directory, which may
+/// have content.
 fn counted(list: &[Received], order: Order) -> Vec<bool> {
     if order == Order::Bytes {
         let of_one_name = list.chunk_by(|a, b| a.name == b.name).flat_map(|same| {
@@ -33,20 +34,20 @@ fn counted(list: &[Received], order: Order) -> Vec<bool> {
     counts
 }
 
-/// A list that is not done with.
+/// A list that is not done.
 #[derive(Debug)]
 struct Sublist {
     first: u32,
-    /// The directory that it is of; the index before the first one stands for that too.
+    /// The directory of the list. The index before the first one stands for it too.
     directory: Option<Received>,
     entries: Vec<Received>,
-    /// Of two of one name, one counts.
+    /// Whether each entry counts. Of several with the same name only one does.
     counts: Vec<bool>,
-    /// Bytes that it takes.
+    /// The memory of the list, in bytes.
     bytes: u64,
-    /// Files of it that something is still to be done with.
+    /// The number of its files that are not done.
     held: u32,
-    /// All of it has been come to.
+    /// All its files were processed by the generator.
     is_generated: bool,
 }
 
@@ -63,35 +64,35 @@ impl Sublist {
         }
     }
 
-    /// Whether it has something of this name, of whatever kind.
+    /// Whether the list has an entry of this name, of any kind.
     fn has(&self, name: &[u8], order: Order) -> bool {
         [false, true].into_iter().any(|is_dir| {
             let at = self.entries.partition_point(|one| order.compare(key(one), (name, is_dir)).is_lt());
-            // Of those of one name, neighbours here, one counts.
+            // Entries with the same name are neighbours here, and one of them counts.
             let same = self.entries[at..].iter().take_while(|one| one.name == name);
             same.zip(&self.counts[at..]).any(|(_, counts)| *counts)
         })
     }
 }
 
-/// A list that is done with: its directory, and the bytes that it took.
+/// A list that is done: its directory, and its memory in bytes.
 pub(super) struct Finished {
     pub(super) directory: Option<Received>,
     pub(super) bytes: u64,
 }
 
-/// All files that are known and not done with, by index.
+/// The lists that are not done, with their files by index.
 #[derive(Debug)]
 pub(super) struct Files {
     is_incremental: bool,
     order: Order,
     lists: VecDeque<Sublist>,
-    /// Directories whose lists are to come, by number.
+    /// Directories whose lists are still to come, by number.
     directories: BTreeMap<u32, Received>,
     directory_count: u32,
     /// The first index of the next list.
     next: u32,
-    /// No more lists come.
+    /// No further lists will come.
     is_complete: bool,
 }
 
@@ -112,7 +113,7 @@ impl Files {
         self.is_complete
     }
 
-    /// The first index of the next list that comes.
+    /// The first index of the next list.
     pub(super) fn next_index(&self) -> u32 {
         self.next
     }
@@ -120,7 +121,7 @@ impl Files {
     /// The directory that the sender is about to list.
     ///
     /// # Errors
-    /// When there is none of this number whose list has not come.
+    /// When no directory has this number, or its list has come already.
     pub(super) fn take_directory(&mut self, number: u32) -> Result<Received> {
         let found = if self.is_complete { None } else { self.directories.remove(&number) };
         found.ok_or_else(|| {
@@ -130,10 +131,10 @@ impl Files {
         })
     }
 
-    /// The sender has told of everything.
+    /// Records that the sender has sent all lists.
     ///
     /// # Errors
-    /// When it has said so before, or has only one list.
+    /// When that was recorded before, or there is only one list.
     pub(super) fn complete(&mut self) -> Result<()> {
         match std::mem::replace(&mut self.is_complete, true) {
             false => Ok(()),
@@ -141,10 +142,10 @@ impl Files {
         }
     }
 
-    /// Takes a list as it came, and counts indices in it. Says how many bytes more the directories take whose lists are to come.
+    /// Adds a list. Returns the memory in bytes of the directories in it whose lists are still to come.
     ///
     /// # Errors
-    /// When what is in it is not in its directory, or it has too many files.
+    /// When an entry is not in the list's directory, or there are too many files.
     pub(super) fn add(&mut self, list: List, directory: Option<Received>) -> Result<u64> {
         let List { mut entries, bytes, .. } = list;
         let bytes = bytes + directory.as_ref().map_or(0, Received::bytes);
@@ -166,7 +167,7 @@ impl Files {
         if self.is_incremental {
             for (one, counts) in entries.iter().zip(&counts).filter(|(one, _)| one.metadata.is_dir()) {
                 if one.name == b"." && *counts {
-                    // Its content is in the list that it is itself in.
+                    // The content of this directory is in the same list.
                     directory = Some(one.clone());
                 } else if *counts {
                     more += one.bytes();
@@ -194,7 +195,7 @@ impl Files {
         Ok(more)
     }
 
-    /// The place of the list that begins with this index.
+    /// The position of the list with this first index.
     fn position(&self, first: u32) -> Option<usize> {
         self.lists.binary_search_by_key(&first, |list| list.first).ok()
     }
@@ -209,12 +210,12 @@ impl Files {
         self.lists.get_mut(at)
     }
 
-    /// A file that is not done with.
+    /// The file with this index, if its list is not done.
     pub(super) fn get(&self, index: u32) -> Option<&Received> {
         self.list_of(index)?.get(index)
     }
 
-    /// Files that count and are not done with, and their indices.
+    /// The files that count, with their indices.
     pub(super) fn counting(&self) -> impl DoubleEndedIterator<Item = (u32, &Received)> {
         self.lists.iter().flat_map(|list| {
             let all = list.entries.iter().zip(&list.counts).enumerate();
@@ -222,7 +223,7 @@ impl Files {
         })
     }
 
-    /// Has files count no more of which this is not said, last ones first.
+    /// Excludes files for which `counts` is false. It is called in reverse order in each list.
     pub(super) fn retain_counting(&mut self, mut counts: impl FnMut(&Received) -> bool) {
         for list in &mut self.lists {
             for (one, is_counting) in list.entries.iter().zip(&mut list.counts).rev() {
@@ -238,39 +239,39 @@ impl Files {
         })
     }
 
-    /// The indices of the list that begins with this one, with that of its directory, if it has come.
+    /// The indices of the list with this first index, if it has come. The index of its directory is included.
     pub(super) fn list_from(&self, first: u32) -> Option<Range<u32>> {
         let list = self.lists.get(self.position(first)?)?;
         Some(list.first - u32::from(list.directory.is_some())..list.end())
     }
 
-    /// Whether an index is of a directory that is seen to with its own list.
+    /// Whether this index is a directory that is processed with its own list.
     pub(super) fn is_only_named(&self, index: u32) -> bool {
         self.is_incremental
             && self.list_of(index).is_some_and(|list| index >= list.first)
             && self.get(index).is_some_and(|one| one.metadata.is_dir())
     }
 
-    /// Whether a directory, of this index, has something of this name, of whatever kind.
+    /// Whether the directory with this index has an entry of this name, of any kind.
     pub(super) fn has(&self, directory: u32, name: &[u8]) -> bool {
         self.list_of(directory).is_some_and(|list| list.has(name, self.order))
     }
 
-    /// All of the list that begins so has been come to.
+    /// Records that all files of the list with this first index were processed by the generator.
     pub(super) fn set_generated(&mut self, first: u32) {
         if let Some(list) = self.position(first).and_then(|at| self.lists.get_mut(at)) {
             list.is_generated = true;
         }
     }
 
-    /// Something is still to be done with a file.
+    /// Records that a file is not done.
     pub(super) fn hold(&mut self, index: u32) {
         if let Some(list) = self.list_of_mut(index) {
             list.held += 1;
         }
     }
 
-    /// It is done.
+    /// Records that a file is done.
     pub(super) fn release(&mut self, index: u32) {
         if let Some(list) = self.list_of_mut(index) {
             debug_assert!(list.held > 0, "what is released was held");
@@ -278,7 +279,7 @@ impl Files {
         }
     }
 
-    /// Forgets the first list, if nothing more is to be done with it, and it is known what comes after it.
+    /// Drops the first list if it is done and a list follows, or all lists have come.
     pub(super) fn finish_first(&mut self) -> Option<Finished> {
         let is_followed = self.lists.len() > 1 || self.is_complete;
         let is_done = self.lists.front().is_some_and(|list| list.is_generated && list.held == 0);
@@ -290,7 +291,7 @@ impl Files {
         Some(Finished { directory: list.directory, bytes: list.bytes })
     }
 
-    /// How many are known.
+    /// The number of files in the lists.
     pub(super) fn len(&self) -> usize {
         self.lists.iter().map(|list| list.entries.len()).sum()
     }
@@ -372,7 +373,7 @@ mod tests {
     fn indices_go_on_from_list_to_list() {
         let mut files = Files::new(true, Order::Tree);
         files.add(list(&[("b", DIRECTORY), (".", DIRECTORY), ("a", FILE)]), None).unwrap();
-        // 0 and 1 are ".", 2 "a", 3 "b", of number 1; 4 is "b" again.
+        // The indices 0 and 1 are ".", 2 is "a", and 3 is "b" as directory number 1. Index 4 is "b" again.
         let b = files.take_directory(1).unwrap();
         files.add(list(&[("b/d", DIRECTORY), ("b/c", FILE)]), Some(b)).unwrap();
         let d = files.take_directory(2).unwrap();

@@ -1,24 +1,24 @@
-//! Content is gathered before it is written: it comes in pieces of 32 KiB at most, and a block that is written by pieces is changed
-//! in as many transactions.
+//! Gathers content before it is written. It arrives in pieces of at most 32 KiB. Without this, a block would be changed
+//! in several transactions.
 
 use std::io;
 
-/// Pieces that are written end where a multiple of this does, bytes.
+/// Pieces that are written end at multiples of this many bytes.
 const PIECE: u64 = 256 << 10;
 
-/// Bytes that follow one another in a file, to be written.
+/// Consecutive bytes of a file that are not written yet.
 #[derive(Default)]
 pub(super) struct Gathered {
-    /// Where they begin.
+    /// Their offset in the file.
     at: u64,
     data: Vec<u8>,
 }
 
 impl Gathered {
-    /// Takes what belongs at `offset`; `write` is given pieces and where they begin.
+    /// Adds data at `offset`. `write` is called with pieces and their offsets.
     ///
     /// # Errors
-    /// What `write` fails with. What it was given then is no longer here.
+    /// The errors of `write`. The data that it was called with is dropped.
     pub(super) fn take(
         &mut self,
         offset: u64,
@@ -41,17 +41,17 @@ impl Gathered {
         Ok(())
     }
 
-    /// Takes what follows in a file that is not made yet.
+    /// Adds data at the end of a file that does not exist yet.
     pub(super) fn hold(&mut self, data: &[u8]) {
         self.data.extend_from_slice(data);
     }
 
-    /// What is here, from the beginning of a file on.
+    /// The data so far, from the start of the file.
     pub(super) fn held(&self) -> &[u8] {
         &self.data
     }
 
-    /// Writes what is here.
+    /// Writes the data.
     ///
     /// # Errors
     /// As [`take`](Self::take).

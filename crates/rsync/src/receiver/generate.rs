@@ -1,4 +1,4 @@
-//! Deciding: what of each file is as it should be, what is done here, and what is asked for.
+//! The generator: decides for each file of the list whether it is up to date, is changed here, or is requested.
 
 use std::io::{self, Read, Write};
 
@@ -18,10 +18,10 @@ use crate::source::{Metadata, Time, kind};
 use crate::target::{Found, Node};
 use crate::wire::{Ndx, Tag, WriteWire};
 
-/// Bytes of a file read at once.
+/// The number of bytes of a file that are read at once.
 const CHUNK: usize = 256 << 10;
 
-/// Bits of a request, which the client shows as itemized changes.
+/// The bits of a request. The client shows them as itemized changes.
 pub(crate) mod item {
     pub const ATIME: u16 = 1 << 0;
     pub const CHANGE: u16 = 1 << 1;
@@ -37,12 +37,12 @@ pub(crate) mod item {
     pub const NEW: u16 = 1 << 13;
     pub const LOCAL_CHANGE: u16 = 1 << 14;
     pub const TRANSFER: u16 = 1 << 15;
-    /// Those that alone are nothing to tell of.
+    /// Bits that alone are not reported.
     pub const INSIGNIFICANT: u16 = BASIS_FOLLOWS | NAME_FOLLOWS | LOCAL_CHANGE;
 }
 
 impl<R: Read, W: Write> Receiver<'_, R, W> {
-    /// Sees to one file of the list.
+    /// Processes one file of the list.
     pub(super) fn generate(&mut self, index: u32) -> Result<()> {
         self.writer.keep_alive()?;
         let path = self.path_of(index);
@@ -94,7 +94,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// What is at a path. When nothing is changed, a directory on the way may still be something else.
+    /// The file at a path. In a dry run, a parent directory may still be another kind of file.
     fn find(&self, path: &[u8]) -> io::Result<Option<Found>> {
         match self.into.target.stat(path) {
             Err(error) if self.options.dry_run && error.kind() == io::ErrorKind::NotADirectory => Ok(None),
@@ -102,7 +102,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// An argument that there is not at the sender: it goes here too, if no rule protects it.
+    /// An argument that does not exist at the sender. It is deleted here too, unless a rule protects it.
     fn missing(&mut self, index: u32, path: &[u8], found: Option<&Found>) -> Result<()> {
         let Some(found) = found else { return Ok(()) };
         let name = self.list[index as usize].name.clone();
@@ -117,12 +117,12 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         self.delete(&name, found).map(drop)
     }
 
-    /// Nothing is done with a file, or what links to it.
+    /// Skips a file, and those that would be hard links to it.
     pub(super) fn skip(&mut self, index: u32) -> Result<()> {
         self.settle_links(index, Leader::Failed)
     }
 
-    /// The same, and of a directory with what is in it.
+    /// Skips a file, and if it is a directory everything in it.
     fn leave_out(&mut self, index: u32) -> Result<()> {
         if self.list[index as usize].metadata.is_dir() {
             self.left_out.insert(self.list[index as usize].name.clone());
@@ -130,19 +130,20 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         self.skip(index)
     }
 
-    /// Whether a file is in a directory that is left out, or is one.
+    /// Whether a file is a skipped directory, or is in one.
     pub(super) fn is_left_out(&self, name: &[u8]) -> bool {
         let is_it = |end: usize| self.left_out.contains(&name[..end]);
         let slashes = name.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
         !self.left_out.is_empty() && slashes.chain([name.len()]).any(is_it)
     }
 
-    /// Makes a directory that is seen to with its own list, so that this does not change the time of the one that it is in later.
+    /// Creates a directory that is processed with its own list. Otherwise its creation would later change the time of
+    /// its parent.
     fn make_early(&mut self, index: u32, path: &[u8]) -> Result<()> {
         if !self.keeps_dir_times() || path.is_empty() || self.is_hidden(index, path, true) {
             return Ok(());
         }
-        // What fails here is told when it fails again.
+        // A failure here occurs again later and is reported then.
         let Ok(found) = self.into.target.stat(path) else { return Ok(()) };
         match found {
             None if self.options.existing => return Ok(()),
@@ -159,7 +160,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(())
     }
 
-    /// Where permissions are not to be the client's, they are those that there are; this side may have them be others still.
+    /// Without `--perms`, keeps the permissions of the present file. Then applies this side's own changes of
+    /// permissions.
     fn settle_mode(&mut self, index: u32, path: &[u8], found: Option<&Found>) {
         if !self.options.perms {
             self.keep_mode(index, path, found);
@@ -189,7 +191,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         one.mode = one.kind() | permissions;
     }
 
-    /// `made` is the directory if it was made early.
+    /// Processes a directory. `made` is the directory, if it was created early.
     fn directory(
         &mut self,
         index: u32,
@@ -234,7 +236,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             };
             self.settle_attributes(index, path, &made, false)?;
             if let (Elsewhere::Like(other), _) = &elsewhere {
-                // What is as there is not sent.
+                // The values that the other directory has too were not sent.
                 self.settle_xattrs(index, path, &made.node, Some(&other.node))?;
             }
         }
@@ -247,7 +249,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// A symbolic link, device, fifo or socket.
+    /// Processes a symbolic link, device, fifo or socket.
     fn node(&mut self, index: u32, path: &[u8], found: Option<Found>) -> Result<()> {
         let one = self.list[index as usize].clone();
         let it = one.metadata;
@@ -317,7 +319,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         self.settle_links(index, Leader::Supposed)
     }
 
-    /// Makes a symbolic link, device, fifo or socket with its attributes.
+    /// Creates a symbolic link, device, fifo or socket with its attributes.
     fn make_node(
         &mut self,
         index: u32,
@@ -338,7 +340,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(if replaces { self.put_in_place(&made.node, path) } else { Ok(made.node) })
     }
 
-    /// Whether a link leads where it should, or a device is the one that it should be.
+    /// Whether a link has the same target as in the list, or a device the same number.
     pub(super) fn is_same_node(&self, index: u32, found: &Found) -> bool {
         let one = &self.list[index as usize];
         match one.metadata.is_symlink() {
@@ -393,7 +395,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         self.request_content(index, found.as_ref(), similar.as_ref())
     }
 
-    /// Whether a file's content is taken to be what the sender has.
+    /// Whether a file's content is assumed to be that of the sender.
     pub(super) fn is_unchanged(&mut self, index: u32, found: &Found) -> Result<bool> {
         let one = &self.list[index as usize];
         if found.metadata.size != one.metadata.size {
@@ -422,7 +424,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(sum.finish())
     }
 
-    /// Whether two times are the same, as far as that counts.
+    /// Whether two times are equal, within `--modify-window`.
     pub(super) fn is_same_time(&self, a: Time, b: Time) -> bool {
         match self.options.modify_window {
             0 => a.seconds == b.seconds,
@@ -431,14 +433,14 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// Asks for a file's content, of which there is something in another file, or in the one that is found.
+    /// Requests the content of a file. `basis` is another file with similar content, and `found` is the present file.
     pub(super) fn request_content(
         &mut self,
         index: u32,
         found: Option<&Found>,
         basis: Option<&Found>,
     ) -> Result<()> {
-        // What is appended to is the file itself.
+        // Appending is only possible to the file itself.
         let is_elsewhere = || self.into.target.stat(&self.path_of(index)).is_ok_and(|found| found.is_none());
         let like = basis.filter(|_| self.options.append == 0 || !is_elsewhere());
         let change = if self.options.checksum { item::CHANGE } else { 0 };
@@ -459,7 +461,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(())
     }
 
-    /// The head of a request: before version 29 of content only, and without flags.
+    /// Sends the header of a request. Before version 29 it has no flags, because requests are for content only.
     fn request(&mut self, index: u32, flags: u16) -> Result<()> {
         self.requests.write(Ndx::File(index), self.writer)?;
         if self.agreed.protocol >= 29 {
@@ -468,7 +470,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(())
     }
 
-    /// What the sender is told of a file that is there.
+    /// The present file that serves as the basis, with its division into blocks.
     fn basis(&self, found: Option<&Found>) -> Option<(Node, u64, Blocks)> {
         let found = found.filter(|found| self.into.target.is_old(&found.node))?;
         let is_whole = self.options.whole_file && self.options.append == 0;
@@ -492,7 +494,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             let len = buffer.len().min(usize::try_from(file.1 - at).unwrap_or(usize::MAX));
             let data = &mut buffer[..len];
             if self.into.target.read_old(file, at, data).is_err() {
-                // What cannot be read is like nothing; the sums of zeros are as good as any.
+                // A part that cannot be read matches nothing. Checksums of zeros serve as well as any others.
                 data.fill(0);
             }
             for block in data.chunks(blocks.len as usize) {
@@ -504,7 +506,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(())
     }
 
-    /// Tells the sender of what is done here, if there is something to tell.
+    /// Reports a change to the sender, if there is one.
     pub(super) fn report(&mut self, index: u32, found: Option<&Found>, flags: u16) -> Result<()> {
         let flags = flags | self.differences(index, found, flags);
         match flags & !item::INSIGNIFICANT != 0 || self.tells_all() {
@@ -513,11 +515,11 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// Tells the sender what is done here, with the name that a file is linked to.
+    /// Reports a change to the sender, with the name that the file is linked to.
     pub(super) fn announce(&mut self, index: u32, flags: u16, name: Option<&[u8]>) -> Result<()> {
         self.show(index, flags);
         if self.agreed.protocol < 29 {
-            // There were requests of content only.
+            // In these versions requests were for content only.
             return Ok(());
         }
         let sent = self.writer.total();
@@ -536,7 +538,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         self.unsent += 1;
     }
 
-    /// Shows what changes, if this is the client.
+    /// Shows a change, if this side is the client.
     fn show(&self, index: u32, flags: u16) {
         if let Some(told) = &self.client {
             let one = &self.list[index as usize];
@@ -544,7 +546,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// In what a file differs from what is to be.
+    /// The differences between a file and its entry in the list, as bits.
     pub(super) fn differences(&self, index: u32, found: Option<&Found>, flags: u16) -> u16 {
         let one = &self.list[index as usize];
         let it = &one.metadata;
@@ -580,10 +582,10 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         .fold(xattrs, |flags, (flag, _)| flags | flag)
     }
 
-    /// Removes what is in the way of something of another kind; says whether that could be.
+    /// Removes a file that is in the way of one of another kind. Returns whether it is gone.
     fn make_room(&mut self, index: u32, path: &[u8], other: &Found) -> Result<bool> {
         let is_dir = other.is_dir();
-        // Where links to directories are kept, the path may be outside of the transfer.
+        // With `--keep-dirlinks`, the path may be outside of the transfer.
         let name = match self.single {
             Some(_) => path.to_vec(),
             None => self.list[index as usize].name.clone(),
@@ -619,7 +621,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(false)
     }
 
-    /// Whether nothing is in a directory; else tells that it stays.
+    /// Whether a directory is empty. If not, reports that it stays.
     fn is_empty_dir(&mut self, shown: &str, node: &Node) -> Result<bool> {
         let is_empty = self.into.target.list(node).is_ok_and(|all| all.is_empty());
         if !is_empty {
@@ -629,12 +631,12 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(is_empty)
     }
 
-    /// Whether directories go with what is in them.
+    /// Whether directories are removed with their content.
     fn is_recursive(&self) -> bool {
         self.options.delete != Delete::No || self.options.given.iter().any(|name| name == "force")
     }
 
-    /// Whether a file is one of several names of which another gets the content.
+    /// Whether a file is a hard link whose content another name receives.
     fn is_follower(&mut self, index: u32) -> bool {
         let leader = match self.links.of(&self.list[index as usize]) {
             None => return false,
@@ -651,8 +653,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         leader != index
     }
 
-    /// Of several names, one that is there and has the right size is best: the content may be there already.
-    /// Those before the one that is come to first come to nothing.
+    /// The best name of a group of hard links: one that exists with the right size, because it may have the content
+    /// already. Names before `first` were skipped.
     fn leader(&self, first: u32, members: &[u32]) -> Option<u32> {
         let is_there = |index: &u32| {
             let it = &self.list[*index as usize].metadata;
@@ -662,7 +664,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         members.iter().copied().filter(|index| *index >= first).find(is_there)
     }
 
-    /// A name that others wait for, and that nothing has become of, becomes nothing.
+    /// Fails the hard links that wait for this name, if nothing was done or requested for it.
     pub(super) fn give_up_unsettled(&mut self, index: u32) -> Result<()> {
         let is_asked = matches!(self.pending.back(), Some(Asked::Request(last)) if last.index == index && last.flags & item::TRANSFER != 0);
         let Some(one) = self.list.get(index).filter(|one| !is_asked && one.group.is_some()) else {
@@ -674,7 +676,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// A name of a file of several: a link to the one that has the content, once that is known.
+    /// Makes a name a hard link to the leader of its group, once the leader has its content.
     fn follow(&mut self, index: u32) -> Result<()> {
         let one = &self.list[index as usize];
         let Some(group) = self.links.groups.get_mut(&one.group.unwrap_or(u32::MAX)) else { return Ok(()) };
@@ -696,10 +698,10 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// It is known what became of a name that others wait for.
+    /// Records the result of a leader, and processes the hard links that wait for it.
     pub(super) fn settle_links(&mut self, index: u32, state: Leader) -> Result<()> {
         let one = &self.list[index as usize];
-        // One that comes to nothing before there is a leader is none.
+        // A skipped name is not a leader if none was chosen yet.
         let Some(group) = self.links.of(one).filter(|group| group.leader == Some(index)) else {
             return Ok(());
         };
@@ -719,7 +721,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(())
     }
 
-    /// With `--dry-run`: tells of a name that would be a link to one that would have the content.
+    /// In a dry run, reports a name that would become a hard link.
     fn tell_of_link(&mut self, index: u32, leader: &[u8]) -> Result<()> {
         let found = self.find(&self.path_of(index)).ok().flatten();
         let flags = item::LOCAL_CHANGE | item::NAME_FOLLOWS;
@@ -727,7 +729,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         self.announce(index, flags, Some(leader))
     }
 
-    /// Makes a name a link to the one that has the content.
+    /// Makes a name a hard link to the leader of its group.
     fn link(&mut self, index: u32, leader: &[u8], node: &Node) -> Result<()> {
         let path = self.path_of(index);
         let found = match self.find(&path) {

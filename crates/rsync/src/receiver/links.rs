@@ -1,36 +1,36 @@
-//! Files of several names: the content goes to one of them, and the others become links to it.
+//! Groups of hard links: one name of a file receives the content, and the others become hard links to it.
 
 use std::collections::HashMap;
 
 use crate::flist::Received;
 use crate::target::Node;
 
-/// Memory that a group takes, about.
+/// The approximate memory of a group, in bytes.
 pub(super) const GROUP_BYTES: u64 = 200;
 
-/// What became of the name that gets the content.
+/// The result of the leader, the name that receives the content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Leader {
-    /// Not yet known.
+    /// It is not known yet.
     Awaited,
-    /// This node is it.
+    /// The file is this node.
     Done(Node),
-    /// With `--dry-run`, there would be one.
+    /// There would be a file, in a dry run.
     Supposed,
-    /// There is none.
+    /// There is no file.
     Failed,
 }
 
 /// All names of one file.
 #[derive(Debug)]
 pub(super) struct Group {
-    /// Indices, until that is done.
+    /// The indices of the names, until the leader is done.
     pub(super) members: Vec<u32>,
-    /// The one that gets the content, once one of them has been come to, and its name, once it has it.
+    /// The index of the leader, once it was chosen, and its name, once it is done.
     pub(super) leader: Option<u32>,
     pub(super) name: Vec<u8>,
     pub(super) state: Leader,
-    /// Those that were come to before that was known.
+    /// The indices that wait for the leader.
     pub(super) waiting: Vec<u32>,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// A file of the list that may be one of several names of a group; says whether it is the first of them.
+    /// Adds a file of the list to a group. Returns whether it is the first of the group.
     pub(super) fn add(&mut self, index: u32, group: u32) -> bool {
         let is_first = !self.groups.contains_key(&group);
         let new = || Group {

@@ -1,7 +1,8 @@
-//! The receiver: a list, requests for what differs from it, and what comes in answer (docs/format/rsync.md, "The transfer").
+//! The receiver: reads the file list, requests what differs from it, and handles the answers (docs/format/rsync.md,
+//! "The transfer").
 //!
-//! One thread decides what to ask for and takes what comes. It goes on asking while little is on its way, and never waits to send: see
-//! [`QueueWriter`](crate::wire::QueueWriter).
+//! One thread does all of this. It sends further requests as long as few are in flight, and never waits for sending:
+//! see [`QueueWriter`](crate::wire::QueueWriter).
 
 mod answer;
 mod aside;
@@ -45,47 +46,48 @@ use links::{GROUP_BYTES, Links};
 pub(crate) use partial::DELAYED_DIR;
 use sums::Blocks;
 
-/// Requests that are on their way, and bytes of them.
+/// The most requests in flight, and the most bytes of them.
 const PENDING_MAX: usize = 512;
 const PENDING_BYTES_MAX: u64 = 1 << 20;
-/// Requests that are sent together while answers to others are on their way: the sender is never to run out of them, since then
-/// each side would wait for the other in turn.
+/// The number of requests that are sent together while answers to others are in flight. The sender must never run out
+/// of requests, because then the two sides would wait for each other in turn.
 const TOGETHER: usize = 64;
 
-/// Files that are to be known when links are looked for; senders tell of twice as many beyond where the receiver is.
+/// The number of files that are read ahead when hard links are looked for. Senders send lists for twice as many files
+/// ahead of the receiver.
 const LINKS_LOOKAHEAD: usize = 500;
 
-/// Memory that a directory takes that is worked in, besides its path.
+/// The memory of a directory that is opened for writing, besides its path, in bytes.
 const OPENED_BYTES: u64 = 64;
 
 /// All permissions of the owner.
 const OWNER: u32 = 0o700;
 
-/// Stopped by `--max-delete`.
+/// Deletions were stopped by `--max-delete`.
 pub const IO_ERROR_DELETE_LIMIT: u32 = 4;
 
-/// What is to be answered, in the order in which it was sent.
+/// What the sender has to answer, in the order of sending.
 enum Asked {
     Request(Pending),
-    /// The end of a list of several.
+    /// The end of one of several lists.
     ListDone,
-    /// The end of a phase. What links to files that arrive after it is told of after it.
+    /// The end of a phase. Hard links to files of the next phase are reported in that phase.
     Done,
 }
 
-/// What was asked for.
+/// A request.
 struct Pending {
     index: u32,
     flags: u16,
-    /// The file's blocks that the sender was told, of this node.
+    /// The basis: a node, its size and the blocks whose checksums were sent.
     basis: Option<(Node, u64, Blocks)>,
-    /// Bytes that were sent before the request.
+    /// The bytes that were sent before the request.
     sent: u64,
-    /// It did not arrive right the first time.
+    /// The file is requested again, because its content was wrong the first time.
     is_second: bool,
 }
 
-/// Files that one of a directory may be like, with their names.
+/// The files of a directory, as candidates for similar names.
 struct Nearby {
     directory: Vec<u8>,
     files: Vec<(Vec<u8>, Found)>,
@@ -97,7 +99,7 @@ struct Writing {
     path: Vec<u8>,
     node: Node,
     was: Was,
-    /// How far it came before the connection broke, and whether anything of that was sent.
+    /// The number of bytes before the connection broke, and whether any of them were sent as data.
     end: u64,
     has_literal: bool,
 }
@@ -105,17 +107,17 @@ struct Writing {
 /// What was at the path of a file that is being written.
 enum Was {
     Nothing,
-    /// The file itself.
+    /// The file itself, which is written in place.
     Itself,
-    /// What it was is untouched: this has a temporary name.
+    /// Any file, which is untouched, because a temporary file is written.
     Aside,
-    /// What is here now.
+    /// A file that was renamed to this backup path.
     At(Vec<u8>),
-    /// A name of this node, which has others.
+    /// A name of this node, which has further names.
     Name(Node),
 }
 
-/// What was deleted.
+/// The number of deleted files of each kind.
 #[derive(Debug, Default, Clone, Copy)]
 struct Deleted {
     files: u32,
@@ -125,45 +127,46 @@ struct Deleted {
     specials: u32,
 }
 
-/// What a receiver writes to, and how that is called.
+/// The target of a receiver, and its name.
 pub struct Into<'a> {
-    /// A dataset, or a directory.
+    /// A dataset or directory.
     pub target: Box<dyn Target + 'a>,
-    /// The path in it that the client gave.
+    /// The path in it that the client named.
     pub path: Vec<u8>,
-    /// How paths are told.
+    /// How paths are shown in messages.
     pub called: Called<'a>,
-    /// What is neither written nor deleted.
+    /// The rules for files that are neither written nor deleted.
     pub hidden: &'a Filter,
-    /// What this side makes of what comes.
+    /// This side's settings for received files.
     pub terms: Terms<'a>,
 }
 
-/// Is told of each file whose content came, and of what was deleted.
+/// Called for each file whose content was received, and for each deletion.
 pub type OnEvent<'a> = dyn Fn(&Event<'_>) + 'a;
 
-/// What this side makes of what comes, whatever the client says.
+/// This side's settings for received files, which override those of the client.
 #[derive(Default)]
 pub struct Terms<'a> {
-    /// Snapshots of transfers that stay; without it what the dataset's property says.
+    /// The number of snapshots of transfers that are kept. Without it, the dataset's property decides.
     pub keep: Option<usize>,
-    /// Who owns all of it.
+    /// The owner of all files.
     pub uid: Option<u32>,
-    /// Likewise.
+    /// The group of all files.
     pub gid: Option<u32>,
-    /// How permissions are changed.
+    /// The changes of permissions.
     pub chmod: Option<&'a Chmod>,
-    /// Targets of symbolic links are made harmless.
+    /// Whether targets of symbolic links are munged.
     pub munged: bool,
-    /// Likewise, by taking away what leads out of the destination, where they are not munged.
+    /// Whether targets of symbolic links that lead out of the destination are changed so that they do not. Not used
+    /// with `munged`.
     pub sanitized: bool,
-    /// Where temporary files are made, unless the client names a directory.
+    /// The directory for temporary files, unless the client names one.
     pub temp_dir: Option<&'a [u8]>,
-    /// Is told what is done.
+    /// Called for each operation on a file.
     pub on_event: Option<&'a OnEvent<'a>>,
 }
 
-/// One connection's receiver.
+/// The receiver of one connection.
 pub struct Receiver<'a, R, W: Write> {
     reader: &'a mut MuxReader<R>,
     writer: &'a mut MuxWriter<W>,
@@ -173,61 +176,61 @@ pub struct Receiver<'a, R, W: Write> {
     agreed: Agreed,
     lists: ListReader,
     list: Files,
-    /// Where the transfer's root is in the dataset.
+    /// The transfer's root in the target.
     root: Vec<u8>,
-    /// The same as the client named it, with symbolic links.
+    /// The same path as the client named it, with symbolic links.
     named_root: Vec<u8>,
-    /// The only file has this path instead of its own.
+    /// The path of the only file, instead of the one in the list.
     single: Option<Vec<u8>>,
-    /// The same as the client named it.
+    /// The same path as the client named it.
     single_named: Option<Vec<u8>>,
     links: Links,
     answers: NdxReader,
     requests: NdxWriter,
     tokens: TokenReader,
     pending: VecDeque<Asked>,
-    /// How many of them were asked for since any were sent.
+    /// The number of requests since the last flush.
     unsent: usize,
-    /// Directories that are left out, with what is in them.
+    /// Directories that are skipped with everything in them.
     left_out: HashSet<Vec<u8>>,
-    /// Directories that were made before they were come to.
+    /// Directories that were created before they were processed.
     made_early: HashSet<Vec<u8>>,
-    /// What did not arrive right; the second time nothing is taken from what was there.
+    /// Files whose content was wrong. The second request uses no basis.
     redo: Vec<u32>,
     is_second: bool,
-    /// What is to be deleted in the end.
+    /// Files that are deleted at the end.
     doomed: Vec<(Vec<u8>, bool)>,
     deleted: Deleted,
     spared: u64,
     told_deletes_off: bool,
     scopes: HashMap<Vec<u8>, Option<std::sync::Arc<crate::filter::Scope>>>,
     writing: Option<Writing>,
-    /// Directories whose owner has all rights until all has been done, and the permissions that they get then.
+    /// Directories whose owner has all permissions until the end, with their final permissions.
     opened: Vec<(Vec<u8>, u32)>,
-    /// Files that get their places in the end.
+    /// Files that are moved to their paths at the end.
     delayed: Vec<aside::Delayed>,
-    /// Where temporary files are made, if not beside what they are to become.
+    /// The directory for temporary files, if it is not that of each file.
     temp_dir: Option<Vec<u8>>,
-    /// Where paths that the client has named lead.
+    /// The paths without symbolic links, for paths that the client named.
     named: RefCell<HashMap<Vec<u8>, Vec<u8>>>,
-    /// Where files may be that are not where they should be.
+    /// The directories of `--compare-dest`, `--copy-dest` or `--link-dest`.
     basis_dirs: Vec<(Tree, Vec<u8>)>,
-    /// The files of a directory, for those of like names.
+    /// The files of the directory that was last searched for similar names.
     similar_in: Option<Nearby>,
-    /// What the sender may remove.
+    /// Files that the sender may remove.
     came: Vec<u32>,
-    /// What the sender could not read, as bits, and whether anything failed here.
+    /// The sender's errors as bits, and whether anything failed here.
     io_error: u32,
     has_failed: bool,
-    /// Of the content that came last.
+    /// The digest of the last content.
     digest: Vec<u8>,
     summary: Summary,
-    /// This side is the client, and shows what changes.
+    /// Set if this side is the client, which shows changes.
     client: Option<Arc<Told>>,
 }
 
 impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
-    /// For one connection, the client's rules having been read.
+    /// The receiver of one connection. The client's filter rules were read before.
     pub fn new(
         (reader, writer): (&'a mut MuxReader<R>, &'a mut MuxWriter<W>),
         (options, filter): (&'a Options, &'a Filter),
@@ -281,24 +284,25 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         }
     }
 
-    /// The same of the client, which shows what changes.
+    /// Makes this side the client, which shows changes.
     pub fn for_client(mut self, told: Arc<Told>) -> Self {
         self.client = Some(told);
         self
     }
 
-    /// Does everything. When the client goes away in the middle, what has arrived whole is kept.
+    /// Runs the transfer. When the client disconnects early, completely received files are kept.
     ///
     /// # Errors
-    /// When the connection fails, the sender breaks the rules, or there is no room. What fails with single files is told to it.
+    /// When the connection fails, the sender violates the protocol, or there is no space left. Failures of single files
+    /// are reported to the sender.
     pub fn run(mut self) -> Result<Summary> {
         match self.transfer() {
             Ok(()) => self.conclude(),
             Err(error) => {
-                // What is not staged stays as it is now, whatever failed.
+                // A target that is not staged keeps its present state after any error.
                 let is_cut_off = matches!(error, RsyncError::Connection(_) | RsyncError::PeerExit { .. });
                 if is_cut_off || !self.into.target.is_staged() {
-                    // The client is gone, and is not told what could not be.
+                    // The client is gone, so failures cannot be reported.
                     let _ = self.close_directories();
                     self.keep_what_came();
                 }
@@ -312,10 +316,10 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         self.writer.flush()?;
         self.receive_list(None)?;
         if self.client.is_some() && self.list.counting().next().is_none() {
-            // The server has said why, and ends.
+            // The server has sent the reason, and ends.
             return Err(RsyncError::refused(ExitCode::Partial, "there is nothing to receive"));
         }
-        // Whether a single directory has content decides where it goes.
+        // The destination depends on whether a single directory has content.
         while !self.list.is_complete() && self.list.counting().nth(1).is_none() {
             self.take_answer()?;
         }
@@ -359,7 +363,8 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         self.touch_up()
     }
 
-    /// Bytes read, written, of all files, and how long lists took: of the server, which may say anything.
+    /// Reads the server's statistics and ignores them: bytes read and written, size of all files, and times of the
+    /// lists.
     fn pass_statistics(&mut self) -> Result<()> {
         let count = if self.agreed.protocol < 29 { 3 } else { 5 };
         for _ in 0..count {
@@ -371,7 +376,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         Ok(())
     }
 
-    /// The client says who owners become.
+    /// Parses the client's rules that map owners.
     fn map_owners(&mut self) -> Result<()> {
         let (mut maps, names) = ([IdMap::default(), IdMap::default()], Names::of_this_machine());
         let texts = [("usermap", &self.options.user_map), ("groupmap", &self.options.group_map)];
@@ -393,11 +398,12 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         Ok(())
     }
 
-    /// Sees to all files, list by list; what is to be asked again of the last list is left for the next phase.
+    /// Processes all files, list by list. Files of the last list that must be requested again are left for the next
+    /// phase.
     fn generate_all(&mut self) -> Result<()> {
         let mut first = u32::from(self.agreed.incremental);
         loop {
-            // Of several names one is best that is there, which only those that are known can be.
+            // The best name of a group of hard links can only be chosen among files that are known.
             while self.options.hard_links && !self.list.is_complete() && self.list.len() < LINKS_LOOKAHEAD {
                 self.take_answer()?;
                 self.finish_lists()?;
@@ -427,7 +433,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         }
     }
 
-    /// Ends the lists of which nothing more is to come. The last one ends with the phase.
+    /// Ends the lists that are done. The last list ends with the phase.
     fn finish_lists(&mut self) -> Result<()> {
         if self.agreed.incremental {
             self.ask_again()?;
@@ -448,7 +454,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         Ok(())
     }
 
-    /// Takes what is to come until no list is left.
+    /// Handles answers until no list is left.
     fn finish_all(&mut self) -> Result<()> {
         while !self.list.is_empty() {
             if self.pending.is_empty() {
@@ -460,7 +466,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         Ok(())
     }
 
-    /// Asks for what did not arrive right, as if there were nothing here.
+    /// Requests files whose content was wrong again, without a basis.
     fn ask_again(&mut self) -> Result<()> {
         for index in std::mem::take(&mut self.redo) {
             self.is_second = true;
@@ -472,7 +478,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         Ok(())
     }
 
-    /// Nothing more is asked for in this phase; takes all that is to come.
+    /// Ends the requests of this phase, and handles all answers.
     fn end_phase(&mut self) -> Result<()> {
         self.requests.write(Ndx::Done, self.writer)?;
         self.pending.push_back(Asked::Done);
@@ -495,7 +501,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         }
     }
 
-    /// Takes the first list, or that of a directory.
+    /// Reads the first list, or that of a directory.
     fn receive_list(&mut self, directory: Option<Received>) -> Result<()> {
         let first = self.list.next_index();
         let mut list = self.lists.read(first, self.reader)?;
@@ -521,7 +527,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         Ok(())
     }
 
-    /// Owners and targets of links are what this side says.
+    /// Applies this side's settings for owners and link targets to a list.
     fn impose_terms(&self, list: &mut List) {
         let Terms { uid, gid, munged, sanitized, .. } = self.into.terms;
         let munged = munged || self.options.munge_links;
@@ -537,17 +543,17 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         }
     }
 
-    /// Whether the owner of files is to be the list's.
+    /// Whether files get the owner of the list.
     fn keeps_owner(&self) -> bool {
         self.options.owner && self.into.target.is_privileged() || self.into.terms.uid.is_some()
     }
 
-    /// Whether the group of a file is to be the list's.
+    /// Whether a file gets the group of the list.
     fn keeps_group(&self, gid: u32) -> bool {
         self.options.group && self.into.target.can_give_to(gid) || self.into.terms.gid.is_some()
     }
 
-    /// Directories that nothing but directories is in do not count.
+    /// Excludes directories that have nothing but directories in them (`--prune-empty-dirs`).
     fn prune(&mut self) {
         let mut needed: HashSet<Vec<u8>> = HashSet::new();
         self.list.retain_counting(|one| {
@@ -555,7 +561,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
                 return one.name == b"." || needed.contains(&one.name);
             }
             let mut ends = one.name.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/');
-            // Those above one that is known are known.
+            // If a directory is in the set, so are its parents.
             while let Some((end, _)) = ends.next()
                 && needed.insert(one.name[..end].to_vec())
             {}
@@ -563,7 +569,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         });
     }
 
-    /// Where a file is in the dataset.
+    /// The path of a file in the target.
     fn path_of(&self, index: u32) -> Vec<u8> {
         match &self.single {
             Some(path) => path.clone(),
@@ -579,7 +585,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         if self.options.keep_dirlinks { self.into.target.followed_above(&path) } else { path }
     }
 
-    /// The same of what is a directory to the sender.
+    /// The path of what is a directory at the sender.
     fn directory_below(&self, name: &[u8]) -> Vec<u8> {
         let path = self.path_with_links(name);
         if self.options.keep_dirlinks { self.into.target.followed(&path) } else { path }
@@ -589,8 +595,8 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         below(&self.root, name)
     }
 
-    /// Whether the module hides a file of the list, which is at a path. In directories its rules are about the names that clients
-    /// use, as with rsync: a symbolic link to something hidden leads there. In datasets they are about what is there.
+    /// Whether the module hides a file of the list. In a directory its rules apply to the names that clients use, as
+    /// with rsync: a symbolic link leads to a hidden file. In a dataset they apply to the real path.
     fn is_hidden(&self, index: u32, path: &[u8], is_dir: bool) -> bool {
         match (&self.single_named, self.into.target.is_staged()) {
             (_, true) => self.into.hidden.hides(path, is_dir),
@@ -599,7 +605,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         }
     }
 
-    /// The same of a name below the destination, of a directory.
+    /// Whether the module hides a name below the destination.
     fn hides_named(&self, name: &[u8], is_dir: bool) -> bool {
         let path = below(&self.named_root, name);
         !path.is_empty() && self.into.hidden.hides_it(&path, is_dir)
@@ -621,7 +627,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         }
     }
 
-    /// Something could not be done with a file: the client goes on, and ends with 23.
+    /// Reports a failure with a file. The client continues, and ends with exit code 23.
     fn failed(&mut self, what: &str, path: &[u8], error: &io::Error) -> Result<()> {
         self.check_room(path, error)?;
         let text = format!("rsync: [receiver] {what} {} failed: {}\n", self.shown(path), error_text(error));
@@ -629,10 +635,10 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         Ok(self.writer.message(Tag::ErrorXfer, text.as_bytes())?)
     }
 
-    /// Without room nothing can go on.
+    /// Fails if the target has no space left, because nothing can continue then.
     fn check_room(&self, path: &[u8], error: &io::Error) -> Result<()> {
         use rustix::io::Errno;
-        // In a directory something else may go well still, as with rsync.
+        // In a directory other files may still succeed, as with rsync.
         if !self.into.target.is_staged() {
             return Ok(());
         }
@@ -644,7 +650,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         Err(RsyncError::refused(ExitCode::FileIo, text))
     }
 
-    /// The times of directories, which all that was done in them has changed.
+    /// Sets the times of directories, which changed with their content.
     fn touch_up(&mut self) -> Result<()> {
         let directories = self.list.counting().rev().filter(|(_, one)| one.metadata.is_dir());
         for index in directories.map(|(index, _)| index).collect::<Vec<_>>() {
@@ -654,7 +660,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         self.close_directories()
     }
 
-    /// Gives directories their permissions that were worked in, those first that are in others.
+    /// Sets the final permissions of directories that were opened for writing, children before parents.
     fn close_directories(&mut self) -> Result<()> {
         let mut opened = std::mem::take(&mut self.opened);
         opened.sort_unstable();
@@ -671,13 +677,13 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         Ok(())
     }
 
-    /// Whether directories are to have the sender's times.
+    /// Whether directories get the sender's times.
     fn keeps_dir_times(&self) -> bool {
         let Options { times, omit_dir_times, dry_run, .. } = *self.options;
         times && !omit_dir_times && !dry_run && self.single.is_none()
     }
 
-    /// Whether directories that are worked in have all permissions for their owner meanwhile: who is not root needs them.
+    /// Whether the owner gets all permissions of directories during the transfer. Users other than root need them.
     fn opens_directories(&self) -> bool {
         !self.into.target.is_staged() && !self.into.target.is_privileged()
     }
@@ -710,13 +716,13 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         Ok(self.writer.keep_alive()?)
     }
 
-    /// Makes what came visible, and lets the client go.
+    /// Makes the received files visible, and ends the connection with the client.
     fn conclude(self) -> Result<Summary> {
         let Self {
             reader, writer, into, mut requests, mut summary, io_error, has_failed, came, client, ..
         } = self;
         if client.is_some() {
-            // The server need not wait; that it goes away now changes nothing.
+            // The server need not wait. It changes nothing if it has disconnected.
             let _ = requests.write(Ndx::Done, writer).and_then(|()| writer.flush());
         }
         if let Err(error) = into.target.finish(Moment::Whole, into.terms.keep) {
@@ -724,7 +730,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
             return Err(RsyncError::refused(ExitCode::FileIo, text));
         }
         if client.is_none() {
-            // Not before it is durable.
+            // Not before the files are durable.
             for index in came {
                 writer.message_number(Tag::Success, index)?;
             }
@@ -736,7 +742,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         Ok(summary)
     }
 
-    /// What was written of a file goes, and what there was before comes back.
+    /// Removes what was written of a file, and restores the previous one.
     fn undo(&self, writing: &Writing) -> io::Result<()> {
         let target = &*self.into.target;
         match &writing.was {
@@ -751,14 +757,14 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         }
     }
 
-    /// The sender may remove a file, once it is durable here.
+    /// Records that the sender may remove a file, once it is durable here.
     fn came(&mut self, index: u32) {
         if self.options.remove_source_files && !self.options.dry_run {
             self.came.push(index);
         }
     }
 
-    /// The client is gone: what has arrived whole need not be sent again.
+    /// Keeps the completely received files after the client disconnected, so that they need not be sent again.
     fn keep_what_came(mut self) {
         if let Some(writing) = self.writing.take() {
             let kept = self.keep_partial(&writing);
@@ -773,12 +779,12 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
     }
 }
 
-/// The target of a link in a directory of so many names below the destination, without what leads out of that: a
-/// slash at the beginning, and ".." above the destination. As rsync has it, slashes at the end stay.
+/// The target of a link without what leads out of the destination: a leading slash, and ".." above the destination.
+/// `depth` is the number of directories from the destination to the link. As in rsync, slashes at the end stay.
 fn sanitized_target(target: &[u8], depth: usize) -> Vec<u8> {
     let mut depth = if target.starts_with(b"/") { 0 } else { depth };
     let mut names: Vec<&[u8]> = Vec::new();
-    // Those of them that are "..", all at the beginning.
+    // The number of ".." at the beginning.
     let mut up = 0;
     for name in target.split(|byte| *byte == b'/') {
         match name {
@@ -801,7 +807,7 @@ fn sanitized_target(target: &[u8], depth: usize) -> Vec<u8> {
     path
 }
 
-/// A name of the list below a path.
+/// The path of a name in the list below a root.
 fn below(root: &[u8], name: &[u8]) -> Vec<u8> {
     match (root, name) {
         (root, b".") => root.to_vec(),
@@ -810,7 +816,7 @@ fn below(root: &[u8], name: &[u8]) -> Vec<u8> {
     }
 }
 
-/// An error with what it comes from.
+/// The text of an error with its sources.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

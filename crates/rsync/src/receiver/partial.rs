@@ -1,4 +1,4 @@
-//! What came of a file when the connection broke (`--partial`, `--partial-dir`, `--inplace`, `--append`).
+//! Partly received files after the connection broke (`--partial`, `--partial-dir`, `--inplace`, `--append`).
 
 use std::io::{self, Read, Write};
 
@@ -8,14 +8,14 @@ use super::{Receiver, Was, Writing};
 use crate::scan::clean;
 use crate::target::{Found, Node};
 
-/// Permissions of what is kept in a directory, and of that: nobody else's business.
+/// Permissions of a file in a partial directory, and of that directory: private.
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 const CHUNK: usize = 1 << 20;
-/// Where files wait until all have come, unless the client names a directory.
+/// The default directory for files that wait until all were received.
 pub(crate) const DELAYED_DIR: &[u8] = b".~tmp~";
 
-/// A path's directory, and its last name.
+/// The directory of a path, and its last component.
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(at) => (&path[..at], &path[at + 1..]),
@@ -24,7 +24,7 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
 }
 
 impl<R: Read, W: Write> Receiver<'_, R, W> {
-    /// Keeps what came of a file, as far as the client wishes; otherwise the file is as it was before.
+    /// Keeps a partly received file, as the options say. Otherwise the previous file is restored.
     pub(super) fn keep_partial(&mut self, writing: &Writing) -> io::Result<()> {
         if self.options.inplace || self.options.append > 0 {
             return self.mark(&writing.node);
@@ -40,7 +40,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 self.put_in_place(&writing.node, &writing.path).map(drop)
             }
             None => {
-                // No more than what came, so that it can be appended to.
+                // Only the received part stays, so that it can be appended to.
                 self.into.target.truncate(&writing.node, writing.end)?;
                 self.mark(&writing.node)
             }
@@ -54,18 +54,18 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// The directory for what came of files, and for files that wait until all have come.
+    /// The directory for partly received files, and for files that wait until all were received.
     fn partial_dir(&self) -> Option<&[u8]> {
         let delays = self.options.delay_updates && self.writes_aside();
         self.options.partial_dir.as_deref().or(delays.then_some(DELAYED_DIR))
     }
 
-    /// Where a file waits that has come, if it is to (`--delay-updates`).
+    /// The path where a received file waits (`--delay-updates`).
     pub(super) fn delayed_path(&self, path: &[u8]) -> Option<Vec<u8>> {
         if self.options.delay_updates { self.partial_path(path) } else { None }
     }
 
-    /// Makes the directory of a path in it.
+    /// Creates the directory of such a path.
     pub(super) fn make_partial_dir(&self, partial: &[u8]) -> io::Result<()> {
         let (directory, _) = split(partial);
         if self.into.target.stat(directory)?.is_none() {
@@ -74,24 +74,25 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(())
     }
 
-    /// Gives what came of a file the attributes of the file, but for its time. What cannot be given it goes without.
+    /// Gives a partly received file its attributes, except the time. Failures are ignored.
     fn dress_partial(&mut self, writing: &Writing) -> io::Result<()> {
         let metadata = self.into.target.metadata(&writing.node)?;
         let has = Found { node: writing.node.clone(), metadata };
         if self.list.get(writing.index).is_some() {
-            // The client is gone, and is not told.
+            // The client is gone, so failures cannot be reported.
             let _ = self.settle_attributes(writing.index, &writing.path, &has, false);
         }
         Ok(())
     }
 
-    /// So that it is not taken for what it was to become.
+    /// Sets an old time, so that the file does not count as complete.
     fn mark(&self, node: &Node) -> io::Result<()> {
         let set = SetAttributes { mtime: Some(SetTime::To(<_>::default())), ..SetAttributes::default() };
         self.into.target.set_attributes(node, &set)
     }
 
-    /// Where what came of a file is kept, if not in its place: in a directory beside it, or in one of the dataset. Not where the module hides that.
+    /// The path for a partly received file, if it is not kept in place. It is in a directory beside the file, or in one
+    /// for the whole target. `None` if the module hides the path.
     fn partial_path(&self, path: &[u8]) -> Option<Vec<u8>> {
         let (above, name) = split(path);
         let directory = match self.partial_dir()? {
@@ -108,13 +109,13 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         (!is_hidden && partial != path).then_some(partial)
     }
 
-    /// What came of a file in an earlier transfer.
+    /// The part of a file that an earlier transfer left.
     pub(super) fn partial_of(&self, path: &[u8]) -> Option<Found> {
         let found = self.into.target.stat(&self.partial_path(path)?).ok().flatten();
         found.filter(|found| found.is_file())
     }
 
-    /// Keeps what came in the directory for that; the file is as it was before.
+    /// Moves a partly received file to the directory for such files, and restores the previous file.
     fn move_aside(&mut self, writing: &Writing) -> io::Result<()> {
         let Some(partial) = self.partial_path(&writing.path) else { return self.undo(writing) };
         self.make_partial_dir(&partial)?;
@@ -147,7 +148,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         self.undo(writing)
     }
 
-    /// The file has come: what came of it before is of no more use, nor is a directory that had nothing else.
+    /// Removes what earlier transfers left of a file that is complete now, and the directory if it is empty.
     pub(super) fn drop_partial(&self, path: &[u8]) {
         if self.partial_of(path).is_none() {
             return;
@@ -159,7 +160,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// Something has gone from a path in the directory for what came of files: if nothing else is there, that goes too.
+    /// Removes the directory for partly received files after a file in it is gone, if it is empty.
     pub(super) fn drop_partial_dir(&self, partial: &[u8]) {
         let (directory, _) = split(partial);
         if self.partial_dir().is_none_or(|name| name.starts_with(b"/")) {

@@ -1,4 +1,4 @@
-//! Where what is received goes: the rules of rsync(1) on a path that is there or not, and on slashes at its end.
+//! The destination of a transfer: rsync(1)'s rules for paths that exist or not, and for slashes at their end.
 
 use std::io::{Read, Write};
 
@@ -9,7 +9,7 @@ use crate::error::{ExitCode, Result, RsyncError};
 use crate::scan::{Called, clean, error_text};
 use crate::wire::Tag;
 
-/// Permissions of a directory that the client's list does not tell of.
+/// Permissions of a directory that is not in the client's list.
 pub(super) const DIRECTORY_MODE: u32 = 0o755;
 
 impl<R: Read, W: Write> Receiver<'_, R, W> {
@@ -18,7 +18,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let (path, as_directory) = clean(&self.into.path);
         let count = self.list.counting().take(2).count();
         self.refuse_hidden_directories(&path)?;
-        // Not even whether it is there is told of what is in a hidden directory.
+        // In a hidden directory not even the existence of a file is revealed.
         self.refuse_hidden(&path, as_directory || count > 1)?;
         let named = path.clone();
         let path = self.named(path);
@@ -54,7 +54,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(())
     }
 
-    /// Where a path leads that the client names. In a directory it may have symbolic links, which lead nowhere outside.
+    /// The path that a client's path leads to. In a directory it may have symbolic links, which do not lead outside.
     pub(super) fn named(&self, path: Vec<u8>) -> Vec<u8> {
         if self.into.target.is_staged() {
             return path;
@@ -63,7 +63,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         known.entry(path).or_insert_with_key(|path| self.into.target.named(path)).clone()
     }
 
-    /// Finds the directory that temporary files are made in, if that is not the one of each file.
+    /// Finds the directory for temporary files, if it is not that of each file.
     pub(super) fn find_temp_dir(&mut self) -> Result<()> {
         let Some(name) = self.options.temp_dir.as_deref().or(self.into.terms.temp_dir) else { return Ok(()) };
         if !self.writes_aside() || self.options.dry_run {
@@ -82,7 +82,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// Nothing comes to a destination that the module hides.
+    /// Refuses a destination that the module hides.
     fn refuse_hidden(&self, path: &[u8], is_dir: bool) -> Result<()> {
         if !self.hides_path(path, is_dir) {
             return Ok(());
@@ -92,7 +92,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Err(RsyncError::refused(ExitCode::FileSelect, text))
     }
 
-    /// Options may not name directories that the module hides.
+    /// Refuses options that name directories which the module hides.
     fn refuse_hidden_directories(&mut self, destination: &[u8]) -> Result<()> {
         let before = std::mem::replace(&mut self.named_root, destination.to_vec());
         let temporary = self.options.temp_dir.as_deref().or(self.into.terms.temp_dir);
@@ -123,10 +123,10 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(self.writer.message(Tag::Info, text.as_bytes())?)
     }
 
-    /// How many directories were made.
+    /// Creates the destination. Returns the number of directories that were created.
     fn make_destination(&mut self, path: &[u8]) -> Result<usize> {
         if !self.options.mkpath {
-            // The client is told that it is new, though it is there now.
+            // The client is told that the directory is new, although it exists by then.
             self.made_early.insert(b".".to_vec());
         }
         let made = match self.options.mkpath {
@@ -142,13 +142,13 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     fn make_directory(&self, path: &[u8]) -> std::io::Result<()> {
         let mode = match self.into.target.is_staged() {
             true => DIRECTORY_MODE,
-            // Less what this process takes away.
+            // The umask of this process applies.
             false => 0o777,
         };
         self.into.target.create(path, NewKind::Directory, mode).map(drop)
     }
 
-    /// Makes the directories above a path that are not there, and says how many.
+    /// Creates the missing parent directories of a path. Returns their number.
     pub(super) fn make_way(&self, path: &[u8]) -> std::io::Result<usize> {
         let mut made = 0;
         for (at, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {

@@ -1,35 +1,36 @@
-//! Sums of the blocks that this side has (docs/format/rsync.md, "The transfer").
+//! The block checksums of this side's files (docs/format/rsync.md, "The transfer").
 
 use std::io::{self, Write};
 
 use crate::checksum::{Rolling, Seeded};
 use crate::wire::WriteWire;
 
-/// Shortest block, unless the client says otherwise, and longest one.
+/// The shortest block, unless the client chooses a length, and the longest one, in bytes.
 const BLOCK_MIN: u64 = 700;
 const BLOCK_MAX: u64 = 1 << 17;
-/// Bits that a digest has beyond what is needed, shortest and longest one, in bytes.
+/// Bits of a digest beyond the needed ones, and the shortest and longest digest in bytes.
 const BIAS: u32 = 10;
 const DIGEST_MIN: u32 = 2;
 const DIGEST_MAX: u32 = 16;
-/// Blocks that a file is told as at most; what is larger is sent whole.
+/// The most blocks of a file. A larger file is sent as a whole.
 const COUNT_MAX: u64 = 1 << 24;
 
-/// Into what blocks a file is divided.
+/// The division of a file into blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Blocks {
     pub count: u32,
     pub len: u32,
     pub digest_len: u32,
-    /// Bytes of the last one, if it is shorter.
+    /// Length of the last block in bytes, if it is shorter. Otherwise 0.
     pub remainder: u32,
 }
 
 impl Blocks {
-    /// A file of `size` bytes; `chosen` is the length that the client wants. None of an empty one, or one too large.
+    /// The division of a file of `size` bytes. `chosen` is the block length that the client wants. An empty or too
+    /// large file has no blocks.
     pub fn of(size: u64, chosen: Option<u32>, digest_max: usize) -> Self {
         let chosen = chosen.map(u64::from).filter(|len| *len > 0);
-        // About the root of the size, in multiples of 8.
+        // About the square root of the size, as a multiple of 8.
         let len = chosen
             .unwrap_or(size.isqrt() / 8 * 8)
             .clamp(if chosen.is_some() { 1 } else { BLOCK_MIN }, BLOCK_MAX);
@@ -43,14 +44,14 @@ impl Blocks {
         Self { count: count as u32, len: len as u32, digest_len, remainder: (size % len) as u32 }
     }
 
-    /// Where a block is, and its length.
+    /// The offset and length of a block.
     pub fn place(self, index: u32) -> Option<(u64, usize)> {
         let is_last = index + 1 == self.count && self.remainder > 0;
         let len = if is_last { self.remainder } else { self.len };
         (index < self.count).then(|| (u64::from(index) * u64::from(self.len), len as usize))
     }
 
-    /// Writes the head.
+    /// Writes the header.
     ///
     /// # Errors
     /// When the connection fails.
@@ -61,7 +62,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// Writes the sums of a block.
+    /// Writes the checksums of a block.
     ///
     /// # Errors
     /// When the connection fails.

@@ -1,4 +1,4 @@
-//! What requests are answered with: attributes, and the content of files.
+//! Answers requests: attributes, and the content of files.
 
 use std::io::{Read, Write};
 
@@ -13,7 +13,8 @@ use crate::source::Content;
 use crate::token::LITERAL_MAX;
 use crate::wire::{Ndx, Tag, WriteWire};
 
-/// What an earlier transfer left (`FNAMECMP_PARTIAL_DIR`), which is written in place (compatibility flag `I`).
+/// The basis is a file that an earlier transfer left (`FNAMECMP_PARTIAL_DIR`). It is written in place (compatibility
+/// flag `I`).
 const BASIS_PARTIAL: u8 = 0x81;
 
 impl<R: Read, W: Write> Sender<'_, R, W> {
@@ -30,7 +31,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         let entry = entry.ok_or_else(|| {
             RsyncError::protocol(format!("a request of the content of {}, which is no file", request.index))
         })?;
-        // What did not arrive right is sent again as if there were nothing to append to.
+        // A file whose content was wrong is not appended to the second time.
         let append = if self.appended.contains(&request.index) { 0 } else { self.options.append };
         let before_sums = self.reader.total();
         let sums = Sums::read(self.reader, self.agreed.protocol, append == 0)?;
@@ -60,7 +61,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
             self.scan.io_error |= IO_ERROR_VANISHED;
             self.writer.message(Tag::Warning, format!("file has vanished: {shown}\n").as_bytes())?;
         } else if error.raw_os_error() == Some(rustix::io::Errno::STALE.raw_os_error()) {
-            // Of an index: what the list says is of a file that is there no more.
+            // With an index, the file in the list does not exist any more.
             self.scan.io_error |= IO_ERROR_VANISHED;
             let text = format!("file has changed since it was indexed: {shown}\n");
             self.writer.message(Tag::Warning, text.as_bytes())?;
@@ -73,7 +74,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         Ok(())
     }
 
-    /// What answers a request begins with.
+    /// Writes the header of an answer.
     fn write_head(&mut self, request: &Request, entry: Option<&Entry>) -> Result<()> {
         self.answers.write(Ndx::File(request.index), self.writer)?;
         if self.agreed.protocol < 29 {
@@ -92,7 +93,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         Ok(())
     }
 
-    /// The values that were too long for the list.
+    /// Sends the values that were too long for the list.
     fn send_xattrs(&mut self, request: &Request, entry: Option<&Entry>) -> Result<()> {
         let mut previous = 0;
         if let Some(entry) = entry.filter(|_| !request.xattrs.is_empty()) {
@@ -131,7 +132,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         self.tokens.begin();
         let (tokens, writer) = (&mut self.tokens, &mut *self.writer);
         let (mut literal, mut matched) = (0, 0);
-        // What is appended while it is read is left for the next time; so the end is known in advance.
+        // Data that is appended during the transfer is left for the next one. So the end is known in advance.
         let left = content.size().saturating_sub(if append > 0 { sums.basis_len() } else { 0 });
         let mut limited = Reading { content: &mut *content, left, failure: None };
         let read = (&mut limited as &mut dyn Read, &mut self.buffer);
@@ -158,7 +159,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         self.tokens.end(self.writer)?;
         let mut digest = self.sum.finish();
         if let Some(error) = failure {
-            // The receiver is not to take it for the file that it is not.
+            // The digest is made wrong, so that the receiver rejects the file.
             digest.iter_mut().for_each(|byte| *byte = !*byte);
             self.scan.io_error |= IO_ERROR_GENERAL;
             let shown = self.scan.shown(path);
@@ -169,7 +170,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         Ok(digest)
     }
 
-    /// Of what fails, a failure of the connection ends everything.
+    /// Returns an error of reading, and fails if the connection failed.
     fn note_failure(
         &mut self,
         result: std::result::Result<(), std::io::Error>,
@@ -178,7 +179,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         Ok(result.err())
     }
 
-    /// The receiver has the beginning; only `--append-verify` has it summed up.
+    /// Skips the part that the receiver has. Only `--append-verify` adds it to the digest.
     fn skip_to_append(&mut self, append: u8, sums: &Sums, content: &mut dyn Content) -> std::io::Result<()> {
         let have = sums.basis_len();
         if append < 2 {
@@ -200,7 +201,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
     }
 }
 
-/// A file read up to the length that it had when it was opened, or to what cannot be read.
+/// Reads a file up to the size that it had when it was opened, or up to an error.
 struct Reading<'c> {
     content: &'c mut dyn Content,
     left: u64,

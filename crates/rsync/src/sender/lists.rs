@@ -1,4 +1,4 @@
-//! The sender's lists: what goes into them, and when they are sent.
+//! Builds the sender's file lists, and decides when they are sent.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Write};
@@ -12,11 +12,11 @@ use crate::flist::{Entry, compare};
 use crate::scan::{Below, IO_ERROR_GENERAL, clean, error_text};
 use crate::wire::{Ndx, Tag};
 
-/// Files that the receiver has lists of beyond the one it is at.
+/// The number of files in lists that are sent ahead of the receiver's present list.
 const LOOKAHEAD: usize = 1000;
 
 impl<R: Read, W: Write> Sender<'_, R, W> {
-    /// Names that the client sends, each ended by a zero byte, or that are in a file here.
+    /// Reads the names of `--files-from`: from the client, each with a zero byte at its end, or from a file here.
     fn files_from(&mut self) -> Result<Option<Vec<Vec<u8>>>> {
         let Some(file) = &self.options.files_from else { return Ok(None) };
         let mut text = Vec::new();
@@ -24,7 +24,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         if file == b"-" {
             let mut byte = [0];
             self.writer.flush()?;
-            // Two ends in a row, or one at once, end it.
+            // Two zero bytes in a row, or one at the start, end the list.
             while !(matches!(text.as_slice(), [0] | [.., 0, 0])) {
                 match file_list::is_between_messages(self.agreed.protocol) {
                     true => self.reader.read_between(&mut byte)?,
@@ -53,13 +53,13 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         Ok(Some(names.map(<[u8]>::to_vec).collect()))
     }
 
-    /// What was asked for by name; with all that is below, unless lists are incremental.
+    /// Builds and sends the list of the arguments. Without incremental recursion it has everything below them too.
     pub(super) fn first_list(&mut self, paths: &[Vec<u8>]) -> Result<()> {
         let begun = Instant::now();
         let (mut entries, mut below) = (Vec::new(), Vec::new());
         match self.files_from()? {
             Some(names) => {
-                // A mark in it changes nothing: names begin there.
+                // A mark in the path changes nothing, because names begin there in any case.
                 let (root, _) = clean(paths.first().map(Vec::as_slice).unwrap_or_default());
                 for name in names {
                     let has_mark = name.windows(3).any(|three| three == b"/./");
@@ -75,7 +75,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
             }
         }
         if self.agreed.incremental {
-            // The content of "dir/" is named at once.
+            // The content of "dir/" is in the first list.
             let roots: Vec<Below> = below.extract_if(.., |below| below.entry.name == b".").collect();
             for root in roots {
                 self.scan.list(&root, &mut entries, &mut below)?;
@@ -91,7 +91,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         self.send_list(None, entries, below)
     }
 
-    /// Sorts a list, sends it, and notes the directories whose lists are to follow.
+    /// Sorts and sends a list, and records the directories whose lists follow.
     fn send_list(
         &mut self,
         directory: Option<Entry>,
@@ -100,8 +100,8 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
     ) -> Result<()> {
         self.report()?;
         let begun = Instant::now();
-        // Of two of one name, the one that has more to it.
-        // Before version 29 names had the order of their bytes, directories' too.
+        // Of several entries with the same name, one with content stays. Before version 29 names were in the order of
+        // their bytes, including those of directories.
         let is_old = self.agreed.protocol < 29;
         let order = |a: &Entry, b: &Entry| if is_old { a.name.cmp(&b.name) } else { compare(a, b) };
         entries.sort_by(|a, b| order(a, b).then(b.has_content.cmp(&a.has_content)));
@@ -128,7 +128,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
             self.writer.message_number(Tag::IoError, told)?;
         }
         self.told_error = failed;
-        // In the order of the list, the next one last.
+        // In the order of the list, with the next one at the end.
         below.retain(|below| numbers.contains_key(&below.entry.name));
         below.sort_by_key(|below| std::cmp::Reverse(numbers.get(&below.entry.name).copied()));
         below.dedup_by(|a, b| a.entry.name == b.entry.name);
@@ -156,7 +156,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         if self.options.checksum && entry.metadata.is_file() {
             entry.digest = Some(self.digest(entry)?);
         } else if self.options.checksum && self.agreed.protocol < 28 {
-            // What is no file had one too.
+            // Other kinds of files had a digest too.
             entry.digest = Some(vec![0; self.agreed.list_sum.len()]);
         }
         let mut attributes = BTreeMap::new();
@@ -179,7 +179,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         Ok(())
     }
 
-    /// The digest of a file's whole content; of one that cannot be read, of none.
+    /// The digest of a file's content. It is zero for a file that cannot be read.
     fn digest(&mut self, entry: &Entry) -> Result<Vec<u8>> {
         let algorithm = self.agreed.list_sum;
         let mut sum = FileSum::new(algorithm);
@@ -198,7 +198,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         }
     }
 
-    /// Sends lists until the receiver has enough to do.
+    /// Sends lists until the receiver has enough files ahead.
     pub(super) fn send_lists(&mut self) -> Result<()> {
         while !self.is_complete {
             let ahead: usize = self
@@ -222,13 +222,13 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         Ok(())
     }
 
-    /// The entry of an index; `None` for the directory that a list is of, which nothing but its attributes is told of.
+    /// The entry with this index. For the index of a list's directory, requests are for attributes only.
     pub(super) fn entry(&mut self, index: u32) -> Result<Option<Entry>> {
         let after = self.lists.partition_point(|list| list.first <= index.saturating_add(1));
         if let Some(list) = after.checked_sub(1).and_then(|at| self.lists.get(at)) {
             self.current = self.current.max(list.first);
             if index + 1 == list.first && self.agreed.incremental {
-                // The first list may be of what is in ".", which it begins with.
+                // The first list may be the content of ".", which is its first entry.
                 let root = || list.entries.first().filter(|one| one.name == b".").cloned();
                 return Ok(list.directory.clone().or_else(root));
             }

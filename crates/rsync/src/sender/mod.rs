@@ -1,4 +1,4 @@
-//! The sender: lists, then whatever the receiver asks for, until it is done (docs/format/rsync.md, "The transfer").
+//! The sender: sends the file lists, then answers the requests of the receiver (docs/format/rsync.md, "The transfer").
 
 mod answer;
 mod lists;
@@ -21,48 +21,49 @@ use crate::scan::{Below, IO_ERROR_VANISHED, Scan, View};
 use crate::token::TokenWriter;
 use crate::wire::{MuxReader, MuxWriter, Ndx, NdxReader, NdxWriter, Tag, WriteWire};
 
-/// Bytes of a file read at once where only its sum is wanted.
+/// The number of bytes of a file that are read at once for a digest.
 const CHUNK: usize = 256 << 10;
 
-/// What was agreed on.
+/// The result of the negotiation.
 pub struct Agreed {
-    /// Version of the protocol.
+    /// The version of the protocol.
     pub protocol: u8,
-    /// Lists come directory by directory.
+    /// Incremental recursion: lists are sent for each directory.
     pub incremental: bool,
-    /// How entries are sent.
+    /// The form of entries.
     pub form: ListForm,
-    /// Of transfers.
+    /// The block and file checksums of transfers.
     pub sums: Seeded,
-    /// Of whole files in lists.
+    /// The checksum of files in lists.
     pub list_sum: Algorithm,
-    /// Values of attributes are never asked for with hard links and local changes (no compatibility flag `x` known).
+    /// With hard links and local changes, values of attributes are never requested (the compatibility flag `x` is
+    /// unknown).
     pub xattr_shortcut: bool,
 }
 
-/// What was done.
+/// The statistics of a transfer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Bytes that came and went.
+    /// Bytes that were read from the connection.
     pub read: u64,
-    /// Likewise.
+    /// Bytes that were written to the connection.
     pub written: u64,
-    /// Bytes of all files.
+    /// The size of all files, in bytes.
     pub size: u64,
-    /// Files whose content was sent.
+    /// The number of files whose content was sent.
     pub files: u64,
-    /// Bytes of these that were sent, and that the receiver had.
+    /// Bytes of their content that were sent as data.
     pub literal: u64,
-    /// Likewise.
+    /// Bytes of their content that the receiver had.
     pub matched: u64,
-    /// Names that were deleted.
+    /// The number of deleted files.
     pub deleted: u64,
-    /// What failed, as bits.
+    /// The errors, as bits.
     pub io_error: u32,
 }
 
 impl Summary {
-    /// What was not all well, as the exit code of the whole.
+    /// The exit code for these errors, if there are any.
     pub fn shortcoming(&self) -> Option<ExitCode> {
         match self.io_error {
             0 => None,
@@ -73,33 +74,33 @@ impl Summary {
     }
 }
 
-/// A list that the receiver has not done with.
+/// A list that the receiver has not finished.
 struct List {
     first: u32,
-    /// The directory that it is of; the index before the first one stands for that too.
+    /// The directory of the list. The index before the first one stands for it too.
     directory: Option<Entry>,
     entries: Vec<Entry>,
 }
 
-/// How a file was sent.
+/// A file that was sent.
 #[derive(Debug, Clone, Copy)]
 pub struct SentFile<'e> {
-    /// What was sent.
+    /// The entry of the file.
     pub entry: &'e Entry,
-    /// What changed, as bits of requests.
+    /// The changes, as bits of the request.
     pub flags: u16,
-    /// Bytes that it took, and those of the sums of blocks that came before.
+    /// Bytes on the wire for the file, and for the block checksums before it.
     pub bytes: u64,
     /// See `bytes`.
     pub sums: u64,
-    /// Of its content.
+    /// The digest of its content.
     pub digest: &'e [u8],
 }
 
-/// Is told of each file sent.
+/// Called for each file that was sent.
 pub type OnFile<'a> = dyn FnMut(SentFile<'_>) + 'a;
 
-/// One connection's sender.
+/// The sender of one connection.
 pub struct Sender<'a, R, W> {
     reader: &'a mut MuxReader<R>,
     writer: &'a mut MuxWriter<W>,
@@ -112,7 +113,7 @@ pub struct Sender<'a, R, W> {
     appended: HashSet<u32>,
     /// The list of the newest request.
     current: u32,
-    /// Directories not yet listed, the next one last, with their numbers.
+    /// Directories that are not listed yet, with their numbers. The next one is at the end.
     directories: Vec<(u32, Below)>,
     directory_count: u32,
     next_index: u32,
@@ -121,7 +122,7 @@ pub struct Sender<'a, R, W> {
     requests: NdxReader,
     answers: NdxWriter,
     tokens: TokenWriter,
-    /// What files are read through, and summed up with.
+    /// The buffer for reading files, and the state of their digest.
     buffer: Vec<u8>,
     sum: FileSum,
     summary: Summary,
@@ -129,12 +130,12 @@ pub struct Sender<'a, R, W> {
     list_time: Duration,
     send_time: Duration,
     on_file: &'a mut OnFile<'a>,
-    /// This side is the client, and shows what changes.
+    /// Set if this side is the client, which shows changes.
     client: Option<Arc<Told>>,
 }
 
 impl<'a, R: Read, W: Write> Sender<'a, R, W> {
-    /// For one connection, the client's rules having been read.
+    /// The sender of one connection. The client's filter rules were read before.
     pub fn new(
         (reader, writer): (&'a mut MuxReader<R>, &'a mut MuxWriter<W>),
         view: View<'a>,
@@ -172,20 +173,21 @@ impl<'a, R: Read, W: Write> Sender<'a, R, W> {
         }
     }
 
-    /// The same of the client, which shows what changes.
+    /// Makes this side the client, which shows changes.
     pub fn for_client(mut self, told: Arc<Told>) -> Self {
         self.client = Some(told);
         self
     }
 
-    /// Does everything.
+    /// Runs the transfer.
     ///
     /// # Errors
-    /// When the connection fails, or the receiver breaks the rules. What fails with single files is told to it.
+    /// When the connection fails, or the receiver violates the protocol. Failures of single files are reported to the
+    /// receiver.
     pub fn run(mut self, paths: &[Vec<u8>]) -> Result<Summary> {
         self.first_list(paths)?;
         if self.lists.iter().all(|list| list.entries.is_empty()) {
-            // The receiver asks for nothing, and over a remote shell waits for this side to end.
+            // The receiver requests nothing. Over a remote shell it waits for this side to end.
             self.writer.flush()?;
             return Ok(self.summarize());
         }
@@ -206,7 +208,7 @@ impl<'a, R: Read, W: Write> Sender<'a, R, W> {
         Ok(())
     }
 
-    /// Answers requests until the receiver has ended its last phase.
+    /// Answers requests until the receiver has ended the last phase.
     fn serve(&mut self) -> Result<()> {
         let phases = if self.agreed.protocol < 29 { 1 } else { 2 };
         let mut phase = 0;
@@ -217,7 +219,7 @@ impl<'a, R: Read, W: Write> Sender<'a, R, W> {
                 None => {
                     let had_list = self.agreed.incremental && self.lists.pop_front().is_some();
                     if let Some(next) = self.lists.front().filter(|_| had_list) {
-                        // It may have nothing to ask of a list.
+                        // The receiver may have no requests for a list.
                         self.current = self.current.max(next.first);
                         self.answers.write(Ndx::Done, self.writer)?;
                         continue;
@@ -232,7 +234,7 @@ impl<'a, R: Read, W: Write> Sender<'a, R, W> {
         }
     }
 
-    /// The last words of both sides.
+    /// Ends the transfer: sends errors and statistics.
     fn finish(mut self) -> Result<Summary> {
         if self.scan.io_error != self.told_error {
             self.writer.message_number(Tag::IoError, self.scan.io_error)?;
@@ -241,7 +243,7 @@ impl<'a, R: Read, W: Write> Sender<'a, R, W> {
         let counts = [self.reader.total(), self.writer.total(), self.summary.size];
         let times = [self.list_time, self.send_time].map(|time| time.as_millis() as u64);
         let times = if self.agreed.protocol < 29 { &[][..] } else { &times };
-        // A client has nobody to tell them to.
+        // A client has nobody to send them to.
         for number in counts.iter().chain(times).filter(|_| self.client.is_none()) {
             match self.agreed.protocol {
                 ..30 => self.writer.write_longint(*number)?,

@@ -1,4 +1,4 @@
-//! What the receiver asks for.
+//! Reads the receiver's requests.
 
 use std::io::{Read, Write};
 
@@ -6,12 +6,12 @@ use super::Sender;
 use crate::error::{Result, RsyncError};
 use crate::wire::{Ndx, ReadWire, WriteWire};
 
-/// Attribute sets a request may ask values of are no larger.
+/// The greatest number of an attribute in a request.
 const REQUESTED_MAX: u32 = 1 << 16;
-/// Longest name that goes with a request.
+/// The longest name in a request, in bytes.
 const NAME_MAX: usize = 4096;
 
-/// Bits of a request.
+/// The bits of a request.
 pub(super) mod item {
     pub const XATTRS: u16 = 1 << 8;
     pub const BASIS_FOLLOWS: u16 = 1 << 11;
@@ -21,10 +21,10 @@ pub(super) mod item {
     pub const TRANSFER: u16 = 1 << 15;
 }
 
-/// The receiver's own file of that name is the basis (`FNAMECMP_FNAME`).
+/// The basis is the receiver's own file of that name (`FNAMECMP_FNAME`).
 pub(super) const BASIS_ITSELF: u8 = 0x80;
 
-/// One request.
+/// A request.
 pub(super) struct Request {
     pub(super) index: u32,
     pub(super) flags: u16,
@@ -41,14 +41,14 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         Ok(())
     }
 
-    /// `None` at the end of a list or phase.
+    /// Reads the next request. `None` at the end of a list or phase.
     pub(super) fn next_request(&mut self) -> Result<Option<Request>> {
         loop {
             self.wait()?;
             match self.requests.read(self.reader)? {
                 Ndx::Done => return Ok(None),
                 Ndx::DelStats => {
-                    // Goes back to the other half of the receiver.
+                    // The counts are sent back to the other process of the receiver.
                     self.answers.write(Ndx::DelStats, self.writer)?;
                     for _ in 0..5 {
                         let count = self.reader.read_varint()?;
@@ -57,7 +57,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
                 }
                 Ndx::File(index) => {
                     let request = self.request(index)?;
-                    // Somebody is there, before version 30.
+                    // Before version 30, such a request is a sign of life.
                     let is_nothing =
                         self.agreed.protocol < 30 && (index, request.flags) == (self.next_index, item::NEW);
                     if !is_nothing {
@@ -71,7 +71,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
     }
 
     fn request(&mut self, index: u32) -> Result<Request> {
-        // Before version 29 there were requests of content only.
+        // Before version 29 requests were for content only.
         let flags = if self.agreed.protocol < 29 { item::TRANSFER } else { self.reader.read_u16()? };
         let mut request = Request { index, flags, basis: BASIS_ITSELF, name: Vec::new(), xattrs: Vec::new() };
         if flags & item::BASIS_FOLLOWS != 0 {

@@ -1,19 +1,19 @@
-//! Reading ahead of whoever reads, where reading is work: the blocks of a dataset are verified.
+//! Reads ahead of the consumer in another thread, where reading is expensive: blocks of a dataset are verified.
 
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-/// Bytes read at once.
+/// The number of bytes that are read at once.
 const PIECE: usize = 256 << 10;
-/// Pieces that are read and not asked for yet, at most.
+/// The most pieces that are read ahead.
 const PIECES: usize = 4;
 
-/// A reader that another thread reads from, up to its end or its first failure.
+/// A reader that is read by another thread, up to its end or first error.
 pub(super) struct Ahead {
-    /// Pieces in order, an empty one being the end. `None` when this is dropped.
+    /// The pieces in order. An empty one is the end. `None` while this is dropped.
     read: Option<Receiver<io::Result<Vec<u8>>>>,
-    /// Where their memory goes, to be filled again.
+    /// Returns the memory of pieces to the thread.
     done: Option<Sender<Vec<u8>>>,
     thread: Option<JoinHandle<()>>,
     piece: Vec<u8>,
@@ -21,14 +21,14 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// Begins to read.
+    /// Starts reading.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When a thread cannot be started.
     pub(super) fn start(mut from: impl Read + Send + 'static) -> io::Result<Self> {
         let ((told, read), (done, free)) = (channel(), channel::<Vec<u8>>());
         for _ in 0..PIECES {
-            // Who receives it is here still.
+            // The receiver still exists here.
             let _ = done.send(Vec::new());
         }
         let work = move || {
@@ -48,9 +48,9 @@ impl Ahead {
         Ok(Self { read: Some(read), done: Some(done), thread: Some(thread), piece: Vec::new(), at: 0 })
     }
 
-    /// The next piece; an empty one at the end.
+    /// The next piece. An empty one is the end.
     fn next(&mut self) -> io::Result<Vec<u8>> {
-        // Without a thread there was an end before.
+        // Without the thread, the end was reached before.
         self.read.as_ref().and_then(|read| read.recv().ok()).unwrap_or(Ok(Vec::new()))
     }
 }
@@ -62,7 +62,7 @@ impl Read for Ahead {
             let last = std::mem::replace(&mut self.piece, next);
             self.at = 0;
             if let Some(done) = self.done.as_ref().filter(|_| last.capacity() > 0) {
-                // At the end nobody wants it.
+                // At the end the thread is gone and does not receive it.
                 let _ = done.send(last);
             }
         }
@@ -75,10 +75,10 @@ impl Read for Ahead {
 
 impl Drop for Ahead {
     fn drop(&mut self) {
-        // It ends with the piece that it is at, and what it reads from is free when this is gone.
+        // The thread ends after its present piece. Then nothing uses the reader any more.
         (self.read, self.done) = (None, None);
         if let Some(thread) = self.thread.take() {
-            // What it panicked with was told.
+            // A panic was reported already.
             let _ = thread.join();
         }
     }
@@ -91,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes that are known by where they are, up to a failure or the end. Counts what was read.
+    /// A reader whose bytes depend on their offset, up to an error or the end. Counts the bytes that were read.
     struct Numbers {
         at: usize,
         end: usize,
@@ -104,7 +104,7 @@ mod tests {
             if self.at == self.end && self.fails {
                 return Err(io::ErrorKind::InvalidData.into());
             }
-            // Now and then less than there is room for.
+            // Sometimes less than the buffer could hold.
             let len = buffer.len().min(self.end - self.at).min(100_000);
             for (byte, at) in buffer[..len].iter_mut().zip(self.at..) {
                 *byte = (at % 251) as u8;

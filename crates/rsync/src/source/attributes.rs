@@ -1,5 +1,5 @@
-//! A tree of attributes, as rsync-huai has it: every file is where it is in the tree that is served, with the same attributes, and
-//! holds the size of its content instead of it; so it can be on a small and fast disk, or in memory.
+//! A tree of attributes in rsync-huai's format. Every file has the path and the attributes of a file in the served
+//! tree, and contains the size of that file instead of its content. So it can be on a small fast disk, or in memory.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -9,19 +9,19 @@ use std::sync::OnceLock;
 use super::directory::Links;
 use super::{Content, DirectorySource, Metadata, Source};
 
-/// Longest text of a size.
+/// The longest text of a size, in bytes.
 const SIZE_LEN_MAX: u64 = 32;
 
-/// A tree of attributes, and the tree that it is of.
+/// A tree of attributes, and the tree that it describes.
 #[derive(Debug)]
 pub struct AttributesSource {
     attributes: DirectorySource,
     path: PathBuf,
-    /// Opened when content is asked for first.
+    /// Opened when content is first read.
     tree: OnceLock<DirectorySource>,
 }
 
-/// A size as a file of attributes holds it: digits, or eight bytes, the lowest first.
+/// The size in such a file: decimal digits, or eight bytes in little-endian order.
 fn parse_size(content: &[u8]) -> Option<u64> {
     let text = content.trim_ascii();
     if !text.is_empty() && text.iter().all(u8::is_ascii_digit) {
@@ -32,10 +32,10 @@ fn parse_size(content: &[u8]) -> Option<u64> {
 }
 
 impl AttributesSource {
-    /// Files are described by the first directory, and their content is read in the second one.
+    /// A source with the attributes of the first directory and the content of the second one.
     ///
     /// # Errors
-    /// When the first cannot be opened.
+    /// When the first directory cannot be opened.
     pub fn open(attributes: &Path, path: impl Into<PathBuf>) -> io::Result<Self> {
         let attributes = DirectorySource::open(attributes)?;
         Ok(Self { attributes, path: path.into(), tree: OnceLock::new() })

@@ -1,4 +1,4 @@
-//! A tree whose permissions are told otherwise (`outgoing chmod`).
+//! A tree whose permissions are changed before they are sent (`outgoing chmod`).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,7 +6,7 @@ use std::io;
 use super::{Content, Metadata, Source};
 use crate::chmod::Chmod;
 
-/// A tree, and how its permissions are changed.
+/// A tree, with the changes of its permissions.
 pub struct ChmodSource<'a> {
     /// The tree.
     pub source: &'a dyn Source,

@@ -1,4 +1,4 @@
-//! A filesystem dataset: its head, or a snapshot.
+//! A filesystem dataset as a source: its head, or a snapshot.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -12,32 +12,32 @@ use snowmelt_zpl::{Attributes, Timestamp, acl};
 use super::ahead::Ahead;
 use super::{Content, Metadata, Source, Time};
 
-/// Symbolic links followed on the way to a file, as Linux has it.
+/// The most symbolic links that are followed in a path, as in Linux.
 const LINKS_MAX: usize = 40;
-/// Names of a directory asked for at once.
+/// The number of names of a directory that are read at once.
 const NAMES: usize = 1024;
-/// With less than this to read a thread is not worth its price, bytes.
+/// The least remaining bytes for which a thread that reads ahead is worth its cost.
 const AHEAD_MIN: u64 = 1 << 20;
 const ROOT: Who = Who { uid: 0, gid: 0, umask: 0o022 };
 
-/// A dataset or snapshot. Whoever may connect sees all of it: the permissions of files are not looked at.
+/// A dataset or snapshot. Every client that may connect can read all of it: permissions of files are not checked.
 pub struct DatasetSource {
     vfs: Arc<Vfs>,
-    /// Of a snapshot, the directory last looked into.
+    /// For a snapshot, the directory of the last lookup.
     last: Option<Mutex<Option<Directory>>>,
 }
 
-/// A directory's path, and its number.
+/// The path of a directory, and its object number.
 type Directory = (Vec<u8>, u64);
 
 fn options() -> VfsOptions {
-    // Reading through a server leaves no trace, ACLs are there to be sent, and a module shows no other snapshots.
+    // Reading does not change access times, ACLs are sent, and a module does not show other snapshots.
     let snapdir = SnapDir::Disabled;
     VfsOptions { read_only: true, atime: Atime::Off, snapdir, posix_acl: true, ..VfsOptions::default() }
 }
 
 impl DatasetSource {
-    /// The present content of a dataset, whatever it is at the time of reading.
+    /// The head of a dataset, with its content at the time of each read.
     ///
     /// # Errors
     /// When it cannot be read here.
@@ -60,12 +60,13 @@ impl DatasetSource {
 
     fn child(&self, parent: u64, name: &[u8]) -> io::Result<Stat> {
         let stat = self.vfs.lookup(parent, name).map_err(failure)?;
-        // Nothing is unlinked here, so that nothing needs to be kept.
+        // Nothing is unlinked here, so the object need not be kept.
         self.vfs.forget(stat.ino, 1);
         Ok(stat)
     }
 
-    /// The files of a directory are asked for one after the other.
+    /// Looks up a path. The files of a directory are looked up one after the other, so the directory of a snapshot is
+    /// remembered.
     fn resolve(&self, path: &[u8], follow: bool) -> io::Result<Stat> {
         let cut = path.iter().rposition(|byte| *byte == b'/').map(|at| (&path[..at], &path[at + 1..]));
         let (Some(last), Some((above, name))) = (&self.last, cut) else { return self.walk(path, follow) };
@@ -88,7 +89,7 @@ impl DatasetSource {
         }
     }
 
-    /// The same, from the root on.
+    /// Looks up a path from the root on.
     fn walk(&self, path: &[u8], follow: bool) -> io::Result<Stat> {
         let mut here = self.stat(self.vfs.root().map_err(failure)?)?;
         let root = here.ino;
@@ -126,7 +127,7 @@ impl DatasetSource {
 }
 
 impl DatasetSource {
-    /// What numbers stand for stays what it was.
+    /// Whether object numbers keep their meaning, as in a snapshot.
     fn is_snapshot(&self) -> bool {
         self.last.is_some()
     }
@@ -153,7 +154,7 @@ impl DatasetSource {
     }
 }
 
-/// What an object is, as far as rsync tells it.
+/// The metadata of an object, in the form of rsync.
 pub(crate) fn metadata_of(it: &Attributes) -> Metadata {
     let time = |time: Timestamp| Time { seconds: time.seconds, nanoseconds: time.nanoseconds };
     Metadata {
@@ -173,7 +174,7 @@ fn metadata_of_stat(stat: &Stat) -> Metadata {
     Metadata { id: (0, stat.ino), ..metadata_of(&stat.attributes) }
 }
 
-/// A failure with the number that Linux has for it.
+/// An error with Linux's error number.
 fn failure(error: VfsError) -> io::Error {
     tracing::debug!(%error, "reading a dataset");
     io::Error::from_raw_os_error(error.errno())
@@ -232,7 +233,7 @@ impl Source for DatasetSource {
         }
     }
 }
-/// Reads a file of a dataset from `at` on.
+/// Reads a file of a dataset from an offset on.
 #[derive(Clone)]
 struct FileReader {
     vfs: Arc<Vfs>,
@@ -248,18 +249,18 @@ impl Read for FileReader {
     }
 }
 
-/// A file of a dataset.
+/// An open file of a dataset.
 struct OpenFile {
     file: FileReader,
     size: u64,
-    /// Of a large file, what reads on from where `file` is.
+    /// For a large file, the thread that reads ahead from the position of `file`.
     ahead: Option<Ahead>,
 }
 
 impl Read for OpenFile {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.ahead.is_none() && self.size.saturating_sub(self.file.at) >= AHEAD_MIN {
-            // Without a thread it is read all the same.
+            // Without a thread, the file is read directly.
             self.ahead = Ahead::start(self.file.clone()).ok();
         }
         match &mut self.ahead {

@@ -1,4 +1,4 @@
-//! A directory of this machine, which nothing leads out of: as in a `chroot`, links and ".." end at its root.
+//! A directory of this machine as a source. Nothing leads out of it: as in a `chroot`, links and ".." end at its root.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,35 +14,35 @@ use rustix::io::Errno;
 use super::inside::{Follow, open_inside};
 use super::{Content, Metadata, Source, Time, xattrs};
 
-/// Files of no more bytes are read at once.
+/// The largest file that is read at once, in bytes.
 const SHORT_MAX: usize = 64 << 10;
 
-/// A directory.
+/// A directory as a source.
 #[derive(Debug)]
 pub struct DirectorySource {
     root: OwnedFd,
-    /// Which links are followed where links are followed.
+    /// Which links are followed where following is allowed.
     follow: Follow,
-    /// The directory whose files' attributes were last asked for: its path, and itself.
+    /// The directory of the last lookup: its path, and a descriptor.
     last: Mutex<Option<(Vec<u8>, Arc<OwnedFd>)>>,
 }
 
 impl DirectorySource {
-    /// Opens it.
+    /// Opens a directory.
     ///
     /// # Errors
-    /// When it is none, or there is none.
+    /// When the path does not exist, or is not a directory.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self::at(rustix::fs::open(path, flags, Mode::empty())?))
     }
 
-    /// One that is open.
+    /// A source of an open directory.
     pub(crate) fn at(root: OwnedFd) -> Self {
         Self { root, follow: Follow::InRoot, last: Mutex::default() }
     }
 
-    /// The same, with links that lead where they lead, also outside.
+    /// The same source, with links that are followed even outside.
     pub(crate) fn following_anywhere(self) -> Self {
         Self { follow: Follow::Anywhere, ..self }
     }
@@ -51,14 +51,14 @@ impl DirectorySource {
         Ok(open_inside(&self.root, path, flags, self.follow)?)
     }
 
-    /// What is there, whatever it is, for looking at only.
+    /// Opens a file of any kind without access to its content.
     fn handle(&self, path: &[u8], follow: bool) -> io::Result<OwnedFd> {
         let nofollow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
         self.open_at(path, OFlags::PATH | nofollow)
     }
 }
 
-/// A path's directory and its last name; `None` where that is none of a file in it.
+/// The directory of a path and its last component. `None` if that is not the name of a file in it.
 fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let (above, name) = match path.iter().rposition(|byte| *byte == b'/') {
         Some(at) => (&path[..at], &path[at + 1..]),
@@ -82,23 +82,23 @@ pub(crate) fn metadata_of(stat: &Statx) -> Metadata {
     }
 }
 
-/// Which symbolic links on the way to a file are followed.
+/// Which symbolic links in a path are followed.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Links {
-    /// The path has none.
+    /// The path has no links.
     None,
-    /// Those that end in the tree, the last name being one too if it says so.
+    /// Links that end in the tree.
     Inside {
-        /// Whether it does.
+        /// Whether the last component is followed too.
         last: bool,
     },
 }
 
 impl DirectorySource {
-    /// Opens a regular file that is as it was when its size and time were noted.
+    /// Opens a regular file that still has the recorded size and time.
     ///
     /// # Errors
-    /// `ESTALE` if something else is there by now.
+    /// `ESTALE` if the file at the path is different now.
     pub(super) fn open_known(
         &self,
         path: &[u8],
@@ -113,7 +113,7 @@ impl DirectorySource {
         };
         let stale = io::Error::from(Errno::STALE);
         let fd = match open_inside(&self.root, path, flags, follow) {
-            // A link, a socket, or something on the way that is no directory any more.
+            // A link, a socket, or a parent that is not a directory any more.
             Err(Errno::LOOP | Errno::NOTDIR | Errno::NXIO) => return Err(stale),
             opened => opened?,
         };
@@ -178,9 +178,9 @@ impl Source for DirectorySource {
 }
 
 impl DirectorySource {
-    /// What is there, for reading.
+    /// Opens a file for reading.
     fn descriptor(&self, path: &[u8], follow: bool) -> io::Result<OwnedFd> {
-        // A fifo would be waited for, were it there by now.
+        // If a fifo were there by now, opening it would block.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         match split(path).filter(|_| !follow) {
             Some((above, name)) => {
@@ -192,7 +192,8 @@ impl DirectorySource {
         }
     }
 
-    /// A directory, for looking at only. Its files are asked for one after the other, so the last one is kept.
+    /// Opens a directory without access to its content. Its files are looked up one after the other, so the last
+    /// directory is remembered.
     fn directory(&self, path: &[u8]) -> io::Result<Arc<OwnedFd>> {
         let mut last = self.last.lock();
         if let Some((_, directory)) = last.as_ref().filter(|(known, _)| known == path) {
@@ -204,11 +205,11 @@ impl DirectorySource {
     }
 }
 
-/// The content of a short file, if it is as long as it was when it was listed: then it need not be looked at once more. Fifos and
-/// sockets are not read at an offset, and a device that gives just so much and ends is as good as a file.
+/// The content of a short file, if its length is as listed. A further stat is not needed then. Fifos and sockets cannot
+/// be read at an offset. A device with exactly this much content is as good as a file.
 fn all_of_short(fd: &OwnedFd, listed: u64) -> Option<Vec<u8>> {
     let len = usize::try_from(listed).ok().filter(|len| (1..=SHORT_MAX).contains(len))?;
-    // With room for more, which must not be there.
+    // The buffer has room for one more byte, which must not exist.
     let mut content = Vec::with_capacity(len + 1);
     rustix::io::pread(fd, rustix::buffer::spare_capacity(&mut content), 0).ok()?;
     (content.len() == len).then_some(content)
@@ -319,7 +320,7 @@ mod tests {
             content.read_to_end(&mut end).unwrap();
             assert!(all == is && end == is.get(2..).unwrap_or_default(), "{name} was {was} long");
         }
-        // What has taken a file's place, and would be waited for, or has no end.
+        // A file was replaced by one that would block, or that has no end.
         let fifo = dir.path().join("fifo");
         rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
         let _writer = rustix::fs::open(&fifo, OFlags::RDWR | OFlags::NONBLOCK, Mode::empty()).unwrap();

@@ -1,4 +1,4 @@
-//! A directory whose files are taken for what their attributes say (`fake super`).
+//! A directory as a source, with the attributes that `fake super` stored in extended attributes.
 
 pub(crate) mod values;
 
@@ -11,16 +11,16 @@ use rustix::io::Errno;
 use self::values::STAT;
 use super::{Content, Metadata, Source};
 
-/// Longest target of a link.
+/// The longest target of a link, in bytes.
 const TARGET_MAX: u64 = 4095;
 
-/// A directory, and what its files are taken for.
+/// A source that shows the stored attributes of files instead of their real ones.
 pub struct FakeSuperSource {
     real: Arc<dyn Source>,
 }
 
 impl FakeSuperSource {
-    /// Of a directory.
+    /// A source of this directory.
     pub fn new(real: Arc<dyn Source>) -> Self {
         Self { real }
     }
@@ -38,7 +38,7 @@ impl Source for FakeSuperSource {
     fn metadata(&self, path: &[u8], follow: bool) -> io::Result<Metadata> {
         let real = self.real.metadata(path, follow)?;
         let shown = self.shown(path, real, follow)?;
-        // What stands for a link leads nowhere.
+        // The file stands for a link, which is not followed.
         if follow && shown.is_symlink() { Err(Errno::NOENT.into()) } else { Ok(shown) }
     }
 

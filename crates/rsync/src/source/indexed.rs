@@ -1,4 +1,4 @@
-//! A directory of this machine as its index describes it: only content is read from the directory itself.
+//! A directory of this machine as its index describes it. Only the content of files is read from the directory itself.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,15 +11,15 @@ use super::directory::Links;
 use super::{Content, DirectorySource, Metadata, Source};
 use crate::index::{Index, IndexError, Record, Special};
 
-/// Symbolic links followed on the way to a file, as Linux has it.
+/// The most symbolic links that are followed in a path, as in Linux.
 const LINKS_MAX: usize = 40;
 
-/// An index, and the tree that it is of.
+/// An index, and the tree that it describes.
 #[derive(Debug)]
 pub struct IndexedSource {
     index: Arc<Index>,
     path: PathBuf,
-    /// Opened when content is asked for first: before that, nothing of the tree is touched.
+    /// Opened when content is first read. Before that, the tree is not accessed.
     tree: OnceLock<DirectorySource>,
 }
 
@@ -28,7 +28,7 @@ fn failure(error: IndexError) -> io::Error {
 }
 
 impl IndexedSource {
-    /// Files are described by an index, and their content is read below a directory.
+    /// A source with the files of an index, and with their content in a directory.
     pub fn new(index: Arc<Index>, path: impl Into<PathBuf>) -> Self {
         Self { index, path: path.into(), tree: OnceLock::new() }
     }
@@ -50,7 +50,7 @@ impl IndexedSource {
         Ok(listing.find(name).map_err(failure)?.ok_or(Errno::NOENT)?)
     }
 
-    /// What is at a path, and the path that leads there without symbolic links. As in a `chroot`, ".." and absolute targets end
+    /// The record at a path, and the path to it without symbolic links. As in a `chroot`, ".." and absolute targets end
     /// at the root.
     fn resolve(&self, path: &[u8], follow: bool) -> io::Result<(Record, Vec<u8>)> {
         let root = self.index.root();

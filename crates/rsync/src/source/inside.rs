@@ -1,7 +1,8 @@
-//! Opening what is at a path below a directory, which nothing leads out of (`openat2(2)`).
+//! Opens paths below a directory that cannot lead out of it (`openat2(2)`).
 //!
-//! Kernels before Linux 5.6, and some sandboxes, do not have that call. There the path is walked name by name, each opened
-//! by the descriptor of the directory that it is in and never through a symbolic link; links are read and walked likewise.
+//! Kernels before Linux 5.6, and some sandboxes, do not have that call. There the path is walked component by
+//! component. Each component is opened relative to the descriptor of its directory, and never through a symbolic link.
+//! Links are read, and their targets are walked in the same way.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,31 +10,31 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::{Errno, Result};
 
-/// Times that a path is looked up while others rename.
+/// The most lookups of a path while others rename files.
 const TRIES: usize = 1000;
-/// Symbolic links in one path, as the kernel has it.
+/// The most symbolic links in one path, as in the kernel.
 const LINKS_MAX: usize = 40;
-/// Names of one path with all its links: each holds a descriptor open while it is walked.
+/// The most components of one path with all its links. Each holds a descriptor open during the walk.
 const NAMES_MAX: usize = 512;
 
 /// The kernel does not have the call.
 static IS_MISSING: AtomicBool = AtomicBool::new(false);
 
-/// Which symbolic links on the way are followed. The last name's is not, either way, if the flags have `NOFOLLOW`.
+/// Which symbolic links in a path are followed. With `NOFOLLOW` in the flags, the last component is never followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Follow {
     /// None: the path has no "..", and a link is an error (`ELOOP`).
     Nothing,
-    /// All, as if the directory were the root of everything.
+    /// All, as if the directory were the root directory.
     InRoot,
-    /// All, wherever they lead: where whoever runs the server wants that.
+    /// All, wherever they lead. Used where the operator wants that.
     Anywhere,
 }
 
-/// Opens what is at a path.
+/// Opens the file at a path.
 ///
 /// # Errors
-/// As `openat(2)` has them.
+/// As `openat(2)`.
 pub(crate) fn open_inside(root: &impl AsFd, path: &[u8], flags: OFlags, follow: Follow) -> Result<OwnedFd> {
     let path = if path.is_empty() { b"." } else { path };
     let flags = flags | OFlags::CLOEXEC;
@@ -43,7 +44,7 @@ pub(crate) fn open_inside(root: &impl AsFd, path: &[u8], flags: OFlags, follow: 
     if !IS_MISSING.load(Ordering::Relaxed) {
         match ask_kernel(root, path, flags, follow) {
             Err(Errno::NOSYS) => IS_MISSING.store(true, Ordering::Relaxed),
-            // What older sandboxes say of calls that they do not know.
+            // Older sandboxes return this for unknown calls.
             Err(Errno::PERM) if is_forbidden(root) => {
                 IS_MISSING.store(true, Ordering::Relaxed);
             }
@@ -53,7 +54,7 @@ pub(crate) fn open_inside(root: &impl AsFd, path: &[u8], flags: OFlags, follow: 
     walk(root, path, flags, follow)
 }
 
-/// The kernel gives up on a path with ".." while anything anywhere is renamed, and is to be asked again (`EAGAIN`).
+/// Calls the kernel. It gives up on a path with ".." while any file is renamed, and must be called again (`EAGAIN`).
 fn ask_kernel(root: &impl AsFd, path: &[u8], flags: OFlags, follow: Follow) -> Result<OwnedFd> {
     let resolve = ResolveFlags::NO_MAGICLINKS
         | match follow {
@@ -70,20 +71,20 @@ fn ask_kernel(root: &impl AsFd, path: &[u8], flags: OFlags, follow: Follow) -> R
     }
 }
 
-/// Whether not even the directory itself can be opened so.
+/// Whether the call fails even for the directory itself.
 fn is_forbidden(root: &impl AsFd) -> bool {
     let asked = ask_kernel(root, b".", OFlags::PATH | OFlags::CLOEXEC, Follow::InRoot);
     matches!(asked, Err(Errno::PERM))
 }
 
-/// The same without the kernel's help.
+/// Opens the file at a path without this call.
 fn walk(root: &impl AsFd, path: &[u8], flags: OFlags, follow: Follow) -> Result<OwnedFd> {
     const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-    // The directories from the root to where the walk is, so that ".." goes back and never out.
+    // The directories from the root to the present one, so that ".." goes back and never out.
     let mut above: Vec<OwnedFd> = Vec::new();
-    // The names that are left, the next one last.
+    // The remaining components, with the next one at the end.
     let mut left: Vec<Vec<u8>> = names(path);
-    // A slash at the end is only there after a directory.
+    // A slash at the end requires a directory.
     let mut must_be_dir = path.ends_with(b"/");
     let mut links = 0;
     while let Some(name) = left.pop() {
@@ -126,14 +127,14 @@ fn walk(root: &impl AsFd, path: &[u8], flags: OFlags, follow: Follow) -> Result<
         if must_be_dir {
             return Err(Errno::NOTDIR);
         }
-        // A link that takes its place now is not followed.
+        // A link that replaces the file now is not followed.
         return rustix::fs::openat(here, name.as_slice(), flags | OFlags::NOFOLLOW, Mode::empty());
     }
     let here = above.last().map_or(root.as_fd(), AsFd::as_fd);
     rustix::fs::openat(here, c".", flags, Mode::empty())
 }
 
-/// The names of a path, the first one last.
+/// The components of a path, with the first one at the end.
 fn names(path: &[u8]) -> Vec<Vec<u8>> {
     path.split(|byte| *byte == b'/').rev().filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect()
 }
@@ -145,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    /// A tree with links that lead everywhere; what is outside is beside it.
+    /// A tree with links that lead everywhere, and a file outside beside it.
     fn tree() -> (tempfile::TempDir, OwnedFd) {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("root");

@@ -1,4 +1,4 @@
-//! Trees that can be served.
+//! Sources: trees that can be served.
 
 mod ahead;
 mod attributes;
@@ -24,7 +24,7 @@ pub use readable::ReadableSource;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 
-/// The type bits of a mode, as Linux and the protocol have them.
+/// The type bits of a mode, as in Linux and the protocol.
 pub mod kind {
     #![allow(missing_docs)]
     pub const MASK: u32 = 0o170_000;
@@ -37,7 +37,7 @@ pub mod kind {
     pub const SOCKET: u32 = 0o140_000;
 }
 
-/// Seconds since 1970 and nanoseconds.
+/// A time: seconds since 1970 and nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Time {
     /// Whole seconds, negative before 1970.
@@ -46,7 +46,7 @@ pub struct Time {
     pub nanoseconds: u32,
 }
 
-/// What `lstat` tells.
+/// The metadata of a file, as from `lstat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Metadata {
     /// Type and permissions.
@@ -55,17 +55,17 @@ pub struct Metadata {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Content changed.
+    /// Time of the last change of content.
     pub mtime: Time,
-    /// Content read.
+    /// Time of the last access.
     pub atime: Time,
     /// Major and minor number of a device.
     pub rdev: (u32, u32),
-    /// Names.
+    /// Number of names (hard links).
     pub links: u64,
-    /// The filesystem, and the file's number in it.
+    /// The filesystem, and the inode number in it.
     pub id: (u64, u64),
 }
 
@@ -103,26 +103,27 @@ impl Metadata {
 
 /// An open file.
 pub trait Content: Read {
-    /// Bytes it has now.
+    /// Its present size in bytes.
     fn size(&self) -> u64;
 
-    /// Goes on reading there.
+    /// Continues reading at this offset.
     ///
     /// # Errors
-    /// When that cannot be.
+    /// When that is not possible.
     fn seek_to(&mut self, offset: u64) -> io::Result<()>;
 }
 
-/// A tree to be read. Paths are relative to its root, without "." and "..", "" being the root; symbolic links on the way
-/// are followed, and lead nowhere outside.
+/// A tree that can be read. Paths are relative to its root, without "." and "..". "" is the root. Symbolic links in a
+/// path are followed, and do not lead outside.
 pub trait Source: Send + Sync {
-    /// What is at a path; of a symbolic link as the last name, the link itself, unless it is to be followed.
+    /// The metadata of the file at a path. If the last component is a symbolic link, `follow` decides whether it is
+    /// followed.
     ///
     /// # Errors
-    /// When there is nothing, or it cannot be looked at.
+    /// When there is no file, or it cannot be accessed.
     fn metadata(&self, path: &[u8], follow: bool) -> io::Result<Metadata>;
 
-    /// Names in a directory with what they are, in any order.
+    /// The names in a directory with their metadata, in any order.
     ///
     /// # Errors
     /// When it cannot be listed.
@@ -131,22 +132,23 @@ pub trait Source: Send + Sync {
     /// The target of a symbolic link.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the file is not a symbolic link.
     fn read_link(&self, path: &[u8]) -> io::Result<Vec<u8>>;
 
-    /// Opens a regular file, but no symbolic link unless that is to be followed.
+    /// Opens a regular file. A symbolic link is opened only with `follow`.
     ///
     /// # Errors
     /// When it cannot be read.
     fn open(&self, path: &[u8], follow: bool) -> io::Result<Box<dyn Content>>;
 
-    /// Extended attributes as Linux names them, POSIX ACLs among them.
+    /// The extended attributes with Linux's names, including POSIX ACLs.
     ///
     /// # Errors
     /// When they cannot be read.
     fn xattrs(&self, path: &[u8], follow: bool) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>>;
 
-    /// As [`Source::open`], of what was listed as this: where that tells which file it is, its name is not looked for again.
+    /// As [`Source::open`], for a file that was listed with this metadata. If that identifies the file, its name is not
+    /// looked up again.
     ///
     /// # Errors
     /// As [`Source::open`].
@@ -155,7 +157,7 @@ pub trait Source: Send + Sync {
         self.open(path, follow)
     }
 
-    /// As [`Source::xattrs`], of what was listed as this.
+    /// As [`Source::xattrs`], for a file that was listed with this metadata.
     ///
     /// # Errors
     /// As [`Source::xattrs`].

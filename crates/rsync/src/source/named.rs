@@ -1,4 +1,4 @@
-//! Several trees, each at a path of its own.
+//! Several trees as one source, each at its own path.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -8,17 +8,17 @@ use rustix::io::Errno;
 
 use super::{Content, Metadata, Source, Time, kind};
 
-/// Permissions of the directories on the way to a tree.
+/// Permissions of the parent directories of a tree.
 const WAY_MODE: u32 = 0o755;
 
-/// Trees at paths like `tank/home@monday`, and the directories on the way to them, which hold nothing else. Links do not lead from one
-/// tree to another.
+/// Trees at paths like `tank/home@monday`, with their parent directories, which have nothing else in them. Links do not
+/// lead from one tree to another.
 #[derive(Clone, Default)]
 pub struct NamedTrees {
     trees: Vec<(Vec<u8>, Arc<dyn Source>)>,
 }
 
-/// The rest of a path after a name; `None` if it is not below that.
+/// The rest of a path after a name. `None` if the path is not below the name.
 fn below<'p>(name: &[u8], path: &'p [u8]) -> Option<&'p [u8]> {
     match path.strip_prefix(name)? {
         [b'/', rest @ ..] => Some(rest),
@@ -29,7 +29,7 @@ fn below<'p>(name: &[u8], path: &'p [u8]) -> Option<&'p [u8]> {
 }
 
 impl NamedTrees {
-    /// Puts a tree at a path, which is clean and not empty.
+    /// Adds a tree at a path, which must be clean and not empty.
     pub fn add(&mut self, path: impl Into<Vec<u8>>, tree: Arc<dyn Source>) {
         self.trees.push((path.into(), tree));
     }
@@ -39,7 +39,7 @@ impl NamedTrees {
         self.trees.iter().any(|(name, _)| name == path)
     }
 
-    /// The tree that a path is in, by its number, and the path in it: of several, the innermost.
+    /// The innermost tree that has a path: its number, the tree, and the path in it.
     fn tree<'p>(&self, path: &'p [u8]) -> Option<(u64, &dyn Source, &'p [u8])> {
         let found = (0..)
             .zip(&self.trees)
@@ -47,7 +47,7 @@ impl NamedTrees {
         found.min_by_key(|(_, _, rest)| rest.len())
     }
 
-    /// The same of a path that must be in a tree.
+    /// The same for a path that must be in a tree.
     fn inside<'p>(&self, path: &'p [u8]) -> io::Result<(u64, &dyn Source, &'p [u8])> {
         self.tree(path).ok_or_else(|| match self.ways(path).is_empty() {
             true => Errno::NOENT.into(),
@@ -55,7 +55,7 @@ impl NamedTrees {
         })
     }
 
-    /// What is in a directory that is on the way to trees.
+    /// The names in a parent directory of trees.
     fn ways(&self, path: &[u8]) -> BTreeSet<Vec<u8>> {
         let rests = self.trees.iter().filter_map(|(name, _)| below(path, name));
         let names = rests.filter_map(|rest| rest.split(|byte| *byte == b'/').next());
@@ -68,7 +68,7 @@ fn way() -> Metadata {
     Metadata { mode: kind::DIRECTORY | WAY_MODE, mtime: Time::default(), links: 1, id, ..Metadata::default() }
 }
 
-/// Files of several trees may have one number.
+/// Makes file numbers unique, because files of several trees may have the same number.
 fn numbered(number: u64, metadata: Metadata) -> Metadata {
     Metadata { id: (number, metadata.id.1), ..metadata }
 }

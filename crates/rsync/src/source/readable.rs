@@ -1,4 +1,4 @@
-//! A tree without what somebody may not read, by its permissions (`ignore nonreadable`).
+//! A tree without the files that a user cannot read, according to their permissions (`ignore nonreadable`).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,8 +8,8 @@ use rustix::io::Errno;
 
 use super::{Content, Metadata, Source};
 
-/// A tree as somebody sees it who is told of nothing that he cannot read; symbolic links are there always. Permissions are those that the
-/// tree tells, so that nothing is opened; named entries of ACLs do not count.
+/// A tree without the files that a user cannot read. Symbolic links are always there. The permissions are those in the
+/// metadata, so that nothing is opened. Named entries of ACLs are ignored.
 pub struct ReadableSource {
     inner: Arc<dyn Source>,
     uid: u32,
@@ -17,15 +17,15 @@ pub struct ReadableSource {
 }
 
 impl ReadableSource {
-    /// For a user, and the groups that he is in.
+    /// The tree for a user with these groups.
     pub fn new(inner: Arc<dyn Source>, uid: u32, gids: Vec<u32>) -> Self {
         Self { inner, uid, gids }
     }
 
-    /// For whoever this thread is.
+    /// The tree for the user of this thread.
     ///
     /// # Errors
-    /// When the system does not tell its groups.
+    /// When the system does not return its groups.
     pub fn of_this_thread(inner: Arc<dyn Source>) -> io::Result<Self> {
         let groups = rustix::process::getgroups()?;
         let gids = groups.into_iter().chain([rustix::process::getegid()]).map(|gid| gid.as_raw());
@@ -46,7 +46,7 @@ impl ReadableSource {
 impl Source for ReadableSource {
     fn metadata(&self, path: &[u8], follow: bool) -> io::Result<Metadata> {
         let found = self.inner.metadata(path, follow)?;
-        // The root is there: what may not be read of it is told when it is listed.
+        // The root is always there. If it is not readable, that is reported when it is listed.
         if path.is_empty() || self.can_read(&found) { Ok(found) } else { Err(Errno::NOENT.into()) }
     }
 

@@ -1,5 +1,5 @@
-//! Extended attributes of files of this machine, which the kernel gives by paths: of what is open for looking at only, and of names
-//! in open directories, by paths below `/proc/self/fd`.
+//! Reads extended attributes of files of this machine. The kernel needs paths for them. Paths below `/proc/self/fd`
+//! serve for files that are open without access to their content, and for names in open directories.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -12,9 +12,10 @@ use rustix::fs::AtFlags;
 use rustix::io::Errno;
 use rustix::path::Arg;
 
-/// Longest list of names, and longest value, that Linux has.
+/// The longest list of names and the longest value in Linux, in bytes.
 const LEN_MAX: usize = 64 << 10;
-/// `listxattrat` (Linux 6.13), which libc does not know on all of these machines: calls as young as it have one number on all.
+/// The number of `listxattrat` (Linux 6.13), which libc does not have on all of these architectures. System calls this
+/// new have the same number on all of them.
 #[cfg(any(
     target_arch = "x86_64",
     target_arch = "aarch64",
@@ -31,21 +32,21 @@ const LISTXATTRAT: Option<libc::c_long> = Some(465);
     target_arch = "s390x"
 )))]
 const LISTXATTRAT: Option<libc::c_long> = None;
-/// The kernel does not have it.
+/// The kernel does not have the call.
 static IS_MISSING: AtomicBool = AtomicBool::new(LISTXATTRAT.is_none());
 
-/// Those of an open file.
+/// The attributes of an open file.
 ///
 /// # Errors
-/// What the kernel says.
+/// The errors of the kernel.
 pub(crate) fn of(file: impl AsFd) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     at(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()).into_bytes(), true)
 }
 
-/// Those of what has this name in a directory; a symbolic link's own.
+/// The attributes of the file with this name in a directory. A symbolic link is not followed.
 ///
 /// # Errors
-/// What the kernel says.
+/// The errors of the kernel.
 pub(crate) fn of_name(directory: impl AsFd, name: &[u8]) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let directory = directory.as_fd();
     if name.into_with_c_str(|name| Ok(has_none(directory, name))) == Ok(true) {
@@ -54,11 +55,13 @@ pub(crate) fn of_name(directory: impl AsFd, name: &[u8]) -> io::Result<BTreeMap<
     at([format!("/proc/self/fd/{}/", directory.as_raw_fd()).as_bytes(), name].concat(), false)
 }
 
-/// Whether it is sure that what has this name has none, as most files: a path through `/proc` takes twice as long to find that out.
+/// Whether the file with this name certainly has no attributes, like most files. A path through `/proc` takes twice as
+/// long to find that out.
 fn has_none(directory: BorrowedFd<'_>, name: &CStr) -> bool {
     let Some(call) = LISTXATTRAT.filter(|_| !IS_MISSING.load(Ordering::Relaxed)) else { return false };
     let (no_buffer, no_len) = (std::ptr::null_mut::<libc::c_char>(), 0_usize);
-    // SAFETY: the name ends with a NUL, the descriptor is open while it is borrowed, and without a buffer nothing is written.
+    // SAFETY: the name ends with a NUL, and the descriptor is open while it is borrowed. Without a buffer nothing is
+    // written.
     let len = unsafe {
         libc::syscall(
             call,
@@ -77,7 +80,7 @@ fn has_none(directory: BorrowedFd<'_>, name: &CStr) -> bool {
     len == 0
 }
 
-/// All of what is at a path.
+/// All attributes of the file at a path.
 fn at(path: Vec<u8>, follow: bool) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let path = CString::new(path)?;
     let mut buffer = Vec::with_capacity(LEN_MAX);
@@ -101,7 +104,7 @@ fn at(path: Vec<u8>, follow: bool) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
         };
         match got {
             Ok(_) => drop(found.insert(name.to_vec(), value.clone())),
-            // Removed meanwhile.
+            // The attribute was removed meanwhile.
             Err(Errno::NODATA) => {}
             Err(error) => return Err(error.into()),
         }
@@ -131,7 +134,7 @@ mod tests {
         assert!(of_name(&directory, b"link").unwrap().is_empty());
         assert_eq!(of_name(&directory, b"none").unwrap_err().kind(), io::ErrorKind::NotFound);
         assert!(!has_none(directory.as_fd(), c"with") && !has_none(directory.as_fd(), c"none"));
-        // Where the kernel has the call, it is what says so.
+        // If the kernel has the call, the call gives the result.
         assert_eq!(has_none(directory.as_fd(), c"without"), !IS_MISSING.load(Ordering::Relaxed));
     }
 }

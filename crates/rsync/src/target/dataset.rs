@@ -1,8 +1,8 @@
-//! A dataset that is received into. All is written to its next snapshot, beside its head: in the end that is there whole, or
-//! nothing is.
+//! A dataset as a target. Everything is written to its next snapshot, beside its head. At the end all of it becomes
+//! visible, or nothing does.
 //!
-//! Files that were there before are written in place, so that what stays the same costs nothing. What they held before is read
-//! from the snapshot that all began from.
+//! Existing files are written in place, so that unchanged parts cost nothing. Their previous content is read from the
+//! snapshot that the transfer began with.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
@@ -27,67 +27,67 @@ use crate::history::{self, Moment};
 use crate::source::Metadata;
 use crate::source::dataset::metadata_of;
 
-/// How long another push may keep this one waiting.
+/// The longest wait for another transfer into the dataset to end.
 const BUSY_WAIT: Duration = Duration::from_secs(60);
 const BUSY_STEP: Duration = Duration::from_millis(100);
-/// Names of a directory asked for at once, and bytes of a file compared at once.
+/// The number of names of a directory that are read at once, and of bytes of a file that are compared at once.
 const NAMES: usize = 1024;
 const CHUNK: usize = 1 << 20;
-/// Directories whose objects are remembered: as many as there may be requests on their way, and those that are come to.
+/// The most directories whose objects are remembered. There may be this many requests in flight.
 const DIRECTORIES_MAX: usize = 1024;
 
-/// Objects of a dataset have numbers below this (`DNODE_MAX`); those of its snapshots are told apart by what is above.
+/// Object numbers of a dataset are below 2 to this power (`DNODE_MAX`). The bits above it identify a snapshot.
 const OBJECT_BITS: u32 = 48;
-/// Snapshots looked into at most.
+/// The most snapshots that are read.
 const SNAPSHOTS_MAX: usize = 1 << (u64::BITS - OBJECT_BITS - 1);
 
 /// Why nothing can be received.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
-    /// The dataset's property says so.
+    /// The property of the dataset forbids it.
     #[error("{name}: Read-only file system (30)")]
     ReadOnly {
-        /// The dataset.
+        /// The name of the dataset.
         name: String,
     },
-    /// Somebody else receives into it, and goes on for long.
+    /// Another transfer into the dataset takes too long.
     #[error("{name}: another transfer into it is under way: try again later")]
     Busy {
-        /// The dataset.
+        /// The name of the dataset.
         name: String,
     },
-    /// The pool says so.
+    /// An error of the pool.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
-    /// The same.
+    /// An error of the staging writer.
     #[error(transparent)]
     Receive(#[from] ReceiveError),
-    /// What is in the dataset cannot be read or written here.
+    /// The content of the dataset cannot be read or written here.
     #[error(transparent)]
     Filesystem(#[from] ZplError),
 }
 
-/// A dataset's next content, under way.
+/// The next content of a dataset, while it is written.
 pub struct DatasetTarget<'a> {
     staging: Staging<'a>,
     datasets: &'a Datasets,
     fs: FilesystemMut<Arc<Head>>,
-    /// As it all was before.
+    /// The content before the transfer.
     old: Option<Filesystem<Objset>>,
-    /// Snapshots that are looked into, with their names.
+    /// The snapshots that are read, with their names.
     snapshots: Mutex<Vec<(String, Arc<Filesystem<Objset>>)>>,
     is_changed: AtomicBool,
-    /// Files whose content may be another than before.
+    /// Files whose content may have changed.
     written: Mutex<HashSet<u64>>,
-    /// Directories that were looked into: their paths and objects. What is asked for and what comes are in different ones, in turn.
+    /// Directories that were looked up, as objects by path. Requests and answers are in different directories in turn.
     directories: Mutex<HashMap<Vec<u8>, u64>>,
     ways: Ways,
-    /// Writes beside what comes. Without a thread for it, who writes does its work.
+    /// Writes in the background. Without a thread for it, the writers do the work.
     _syncer: Option<Syncer>,
 }
 
-/// A failure with the number that Linux has for it.
+/// An error with Linux's error number.
 fn failure(error: ZplError) -> io::Error {
     tracing::debug!(%error, "receiving into a dataset");
     io::Error::from_raw_os_error(error.errno())
@@ -100,7 +100,8 @@ fn caller() -> Caller {
 }
 
 impl<'a> DatasetTarget<'a> {
-    /// Begins to receive into a dataset. What was written to it since its newest snapshot is kept in a snapshot of its own. While another push is under way, waits a while for it to end.
+    /// Begins to receive into a dataset. Changes since its newest snapshot are kept in a snapshot of their own. Waits
+    /// for some time while another transfer runs.
     ///
     /// # Errors
     /// [`TargetError`].
@@ -116,8 +117,8 @@ impl<'a> DatasetTarget<'a> {
         Self::stage(datasets, &name, &StageOptions::default())
     }
 
-    /// The same by this machine's own wish: a dataset that is not there is made, and `readonly` keeps only others out. With `force`,
-    /// what was written to it since its newest snapshot is given up.
+    /// The same for a transfer that this machine itself starts. A missing dataset is created, and `readonly` applies
+    /// only to others. With `force`, changes since its newest snapshot are lost.
     ///
     /// # Errors
     /// [`TargetError`].
@@ -167,7 +168,7 @@ impl<'a> DatasetTarget<'a> {
         })
     }
 
-    /// Whether anything is not as it was.
+    /// Whether anything has changed.
     pub fn is_changed(&self) -> bool {
         self.is_changed.load(Ordering::Relaxed)
     }
@@ -182,7 +183,7 @@ impl<'a> DatasetTarget<'a> {
         result.map_err(failure)
     }
 
-    /// The directory that a path's last name is in, and that name. Symbolic links are not followed.
+    /// The directory of a path, and its last component. Symbolic links are not followed.
     fn parent<'p>(&self, path: &'p [u8]) -> io::Result<(u64, &'p [u8])> {
         let (above, name) = match path.iter().rposition(|byte| *byte == b'/') {
             Some(at) => (&path[..at], &path[at + 1..]),
@@ -207,14 +208,14 @@ impl<'a> DatasetTarget<'a> {
         Ok((at, name))
     }
 
-    /// The snapshot that an object is of, and its number there; `None` of what is of the tree that is written.
+    /// The snapshot of an object, and its number there. `None` for an object of the tree that is written.
     fn in_snapshot(&self, object: u64) -> Option<(Arc<Filesystem<Objset>>, u64)> {
         let at = (object >> OBJECT_BITS).checked_sub(1)?;
         let (_, fs) = self.snapshots.lock().get(usize::try_from(at).ok()?)?.clone();
         Some((fs, object & ((1 << OBJECT_BITS) - 1)))
     }
 
-    /// What an object is now.
+    /// The present attributes of an object.
     fn attributes(&self, object: u64) -> io::Result<Attributes> {
         match self.in_snapshot(object) {
             Some((fs, number)) => {
@@ -225,7 +226,7 @@ impl<'a> DatasetTarget<'a> {
     }
 }
 
-/// Whether an object is of a snapshot.
+/// Whether an object is in a snapshot.
 fn is_in_snapshot(object: u64) -> bool {
     object >> OBJECT_BITS != 0
 }
@@ -244,8 +245,8 @@ impl Target for DatasetTarget<'_> {
         true
     }
 
-    /// Makes what was received the dataset's content, and its newest snapshot. When others changed the dataset meanwhile, or the
-    /// pool cannot be written, nothing was received.
+    /// Makes the received tree the content of the dataset, and its newest snapshot. When the dataset was changed by
+    /// others meanwhile, or the pool cannot be written, nothing was received.
     fn finish(self: Box<Self>, moment: Moment, keep: Option<usize>) -> Result<bool, TargetError> {
         if !self.is_changed() {
             return Ok(false);
@@ -256,7 +257,7 @@ impl Target for DatasetTarget<'_> {
         let name = history::name(&catalog, &catalog.dataset_by_id(staging.id())?, moment)?;
         let taken = staging.finish(&name, &[])?;
         if moment == Moment::Whole {
-            // What is not destroyed now is the next time.
+            // What is not destroyed now is destroyed the next time.
             if let Err(error) = history::prune(datasets, &taken.dataset, keep) {
                 tracing::warn!(%error, dataset = taken.dataset, "destroying old snapshots of transfers");
             }
@@ -436,7 +437,7 @@ impl Target for DatasetTarget<'_> {
         self.change(self.fs.truncate(object(node), size, &caller()))
     }
 
-    /// Files get the times back that they had.
+    /// Restored files get their previous times.
     fn restore(&self, node: &Node) -> io::Result<()> {
         let old = self.old.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let before = old.attributes(object(node)).map_err(failure)?;
@@ -488,7 +489,7 @@ impl Target for DatasetTarget<'_> {
 
     fn remove(&self, path: &[u8], is_dir: bool) -> io::Result<()> {
         let (directory, name) = self.parent(path)?;
-        // It may be a link that led somewhere.
+        // The removed file may be a link that was followed.
         self.ways.forget();
         if is_dir {
             self.forget_ways();

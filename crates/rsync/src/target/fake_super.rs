@@ -1,5 +1,4 @@
-//! A directory whose files are taken for what their attributes say (`fake super`), and get attributes for what only
-//! root can give them.
+//! A directory as a target that stores attributes which only root can set in extended attributes (`fake super`).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,17 +11,17 @@ use crate::history::Moment;
 use crate::source::fake_super::values::{self, STAT};
 use crate::source::{Metadata, kind};
 
-/// Longest target of a link.
+/// The longest target of a link, in bytes.
 const TARGET_MAX: usize = 4095;
 const SPECIAL: u32 = 0o7000;
 
-/// A directory that a user who is not root writes to as if it were.
+/// A directory that a user other than root can write to like root.
 pub struct FakeSuperTarget {
     real: DirectoryTarget,
 }
 
 impl FakeSuperTarget {
-    /// Of a directory.
+    /// A target of this directory.
     pub fn new(real: DirectoryTarget) -> Self {
         Self { real }
     }
@@ -43,7 +42,7 @@ impl FakeSuperTarget {
         Ok(Found { metadata, ..found })
     }
 
-    /// Keeps what a file is to be taken for, where that is not what it is.
+    /// Stores the metadata for clients, if it differs from the real metadata.
     fn keep(&self, node: &Node, real: &Metadata, shown: &Metadata) -> io::Result<()> {
         let has = self.stat_value(node)?;
         let is_plain = (real.mode, real.uid, real.gid) == (shown.mode, shown.uid, shown.gid);
@@ -54,7 +53,7 @@ impl FakeSuperTarget {
         self.real.set_xattr(node, STAT, wanted.as_deref())
     }
 
-    /// Has a new file stand for something that only root can make, or that can have no attributes.
+    /// Makes a new file stand for one that only root can create, or that can have no attributes.
     fn stand_for(&self, made: Found, kind: NewKind<'_>, permissions: u32) -> io::Result<Found> {
         let of = |kind: u32, rdev| Metadata { mode: kind | permissions & 0o7777, rdev, ..made.metadata };
         let shown = match kind {
@@ -73,7 +72,7 @@ impl FakeSuperTarget {
     }
 }
 
-/// What is really made.
+/// The kind of the real file.
 fn real_kind(kind: NewKind<'_>) -> NewKind<'_> {
     match kind {
         NewKind::Directory => NewKind::Directory,
@@ -149,7 +148,7 @@ impl Target for FakeSuperTarget {
             let real = values::real_permissions(permissions, is_dir);
             return self.real.create(path, kind, real).and_then(|made| self.shown(made));
         }
-        // Nobody sees it before it stands for what it is to be.
+        // The file is not visible before it stands for the right kind.
         if self.real.stat(path)?.is_some() {
             return Err(Errno::EXIST.into());
         }
@@ -201,7 +200,7 @@ impl Target for FakeSuperTarget {
         let real = self.real.metadata(node)?;
         let times = SetAttributes { mtime: set.mtime, atime: set.atime, ..SetAttributes::default() };
         if !real.is_file() && !real.is_dir() {
-            // What was there before: it has what it has.
+            // A symbolic link or special file from before has no stored attributes.
             return self.real.set_attributes(node, &times);
         }
         let before = self.metadata_of(node, real)?;

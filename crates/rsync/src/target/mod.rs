@@ -1,15 +1,15 @@
-//! What is received into: one trait, for datasets and for directories of this machine.
+//! Targets: the trait for datasets and directories of this machine that can be received into.
 //!
-//! The receiver knows no more of its target than [`Target`] says. Paths are those of a tree: names joined by slashes, the root
-//! being "", without "." and "..". Symbolic links in them are never followed; where an option wants that, the receiver reads the
-//! links itself ([`Ways`]) and asks for the path that they lead to.
+//! The receiver uses a target only through [`Target`]. Paths are relative to the root of a tree: names joined by
+//! slashes, without "." and "..". "" is the root. Symbolic links in paths are never followed. If an option wants that,
+//! the receiver reads the links itself ([`Ways`]) and uses the path that they lead to.
 //!
 //! There are two kinds of targets, and the receiver writes files into each in its own way ([`Target::is_staged`]):
 //!
-//! - A **dataset** is staged: nobody sees what is written until all is there, in one moment. So files are written where they
-//!   belong.
-//! - A **directory** is seen by everybody all the time. So a file is written under a temporary name beside the one that it
-//!   replaces, gets its attributes there, and is renamed when its content is right.
+//! - A **dataset** is staged: nothing that is written is visible until all of it becomes visible in one step. So files
+//!   are written at their final paths.
+//! - A **directory** is visible all the time. So a file is written under a temporary name beside the one that it
+//!   replaces. It gets its attributes there, and is renamed when its content is correct.
 
 mod dataset;
 mod directory;
@@ -32,20 +32,21 @@ pub use self::ways::Ways;
 use crate::history::Moment;
 use crate::source::{Metadata, kind};
 
-/// Permissions of what is new where the client's do not count: those of an umask of 022.
+/// Permissions of new files if those of the client do not count, as with an umask of 022.
 const NEW_MASK: u32 = 0o755;
 
-/// What was found at a path, so that it can be reached again. Two are equal if they are one file, whatever their paths.
+/// A file that was found at a path and can be accessed again. Two nodes are equal if they are the same file, whatever
+/// their paths.
 #[derive(Debug, Clone)]
 pub struct Node {
-    /// The filesystem, and the file's number in it.
+    /// The filesystem, and the inode number in it.
     id: (u64, u64),
-    /// Where it was found, for targets that find it by that.
+    /// The path where it was found, for targets that need it.
     way: Option<Arc<[u8]>>,
 }
 
 impl Node {
-    /// Where it was found, of targets that find it by that.
+    /// The path where it was found, if the target needs it.
     pub fn way(&self) -> Option<&[u8]> {
         self.way.as_deref()
     }
@@ -59,17 +60,17 @@ impl PartialEq for Node {
 
 impl Eq for Node {}
 
-/// What is at a path.
+/// The file at a path.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// Which file it is.
+    /// Identifies the file.
     pub node: Node,
-    /// What it is.
+    /// The metadata of the file.
     pub metadata: Metadata,
 }
 
 impl Found {
-    /// Permissions, with setuid, setgid and sticky.
+    /// The permissions, with setuid, setgid and sticky bit.
     pub fn permissions(&self) -> u32 {
         self.metadata.mode & !kind::MASK
     }
@@ -85,45 +86,46 @@ impl Found {
     }
 }
 
-/// A tree that is looked into. Files of snapshots, as they are found there, can be read and not changed.
+/// A tree that is read. Files in snapshots can be read but not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tree {
-    /// The one that is written.
+    /// The tree that is written.
     Next,
     /// A snapshot, by the order in which they were opened.
     Snapshot(u16),
 }
 
-/// Something that is received into.
+/// A tree that can be received into.
 ///
-/// Every function fails with what the kernel says, or would say: a dataset has Linux's numbers for its errors.
+/// Every function fails with an error of the kernel, or the one that the kernel would return: a dataset uses Linux's
+/// error numbers.
 #[allow(clippy::missing_errors_doc)]
 pub trait Target: Send + Sync {
-    /// Whether nothing of what is written is seen before [`Target::finish`].
+    /// Whether nothing that is written is visible before [`Target::finish`].
     fn is_staged(&self) -> bool;
 
-    /// Makes what came visible, and waits until that is durable. After a whole transfer, snapshots of older ones go, but for
-    /// `keep` of them. `false`: nothing was received.
+    /// Makes the received files visible and durable. After a complete transfer, snapshots of older ones are destroyed,
+    /// except `keep` of them. Returns `false` if nothing was received.
     fn finish(self: Box<Self>, moment: Moment, keep: Option<usize>) -> Result<bool, TargetError>;
 
     /// The links that were followed.
     fn ways(&self) -> &Ways;
 
-    /// How many names lead from the root of this machine to the target's, where links lead where they lead: then
-    /// paths may begin with "..". `None` where links end at the target's root.
+    /// The number of components from the root directory of this machine to that of the target, if links are followed
+    /// even outside. Then paths may begin with "..". `None` if links end at the target's root.
     fn depth_for_links(&self) -> Option<usize> {
         None
     }
 
-    /// What is at a path; `None` if nothing is.
+    /// The file at a path. `None` if there is none.
     fn stat(&self, path: &[u8]) -> io::Result<Option<Found>>;
 
-    /// A snapshot of what is received into, by its name.
+    /// The snapshot of the target with this name.
     fn snapshot(&self, _short: &str) -> io::Result<Tree> {
         Err(io::ErrorKind::NotFound.into())
     }
 
-    /// What is at a path of a tree.
+    /// The file at a path of a tree.
     fn stat_in(&self, tree: Tree, path: &[u8]) -> io::Result<Option<Found>> {
         match tree {
             Tree::Next => self.stat(path),
@@ -131,43 +133,43 @@ pub trait Target: Send + Sync {
         }
     }
 
-    /// Whether a file can get another name. Those of snapshots cannot.
+    /// Whether a file can get a further name. Files in snapshots cannot.
     fn can_be_linked(&self, _node: &Node) -> bool {
         true
     }
 
-    /// What a file is now.
+    /// The present metadata of a file.
     fn metadata(&self, node: &Node) -> io::Result<Metadata>;
 
-    /// What is in a directory.
+    /// The files in a directory, with their names.
     fn list(&self, directory: &Node) -> io::Result<Vec<(Vec<u8>, Found)>>;
 
     /// The target of a symbolic link.
     fn read_link(&self, node: &Node) -> io::Result<Vec<u8>>;
 
-    /// All extended attributes, those that hold ACLs among them.
+    /// All extended attributes, including those that hold ACLs.
     fn xattrs(&self, node: &Node) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>>;
 
-    /// Reads a file as it is now.
+    /// Reads the present content of a file.
     fn read(&self, node: &Node, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// Whether [`Target::read_old`] reads what the file holds at this moment.
+    /// Whether [`Target::read_old`] reads the present content of the file.
     fn is_old(&self, node: &Node) -> bool;
 
-    /// Reads a file of `size` bytes as it was before this transfer; all of the buffer.
+    /// Reads a file of `size` bytes as it was before this transfer, and fills the whole buffer.
     fn read_old(&self, file: (&Node, u64), offset: u64, buffer: &mut [u8]) -> io::Result<()>;
 
-    /// Makes something under a name that nothing has.
+    /// Creates a file of any kind. The path must be free.
     fn create(&self, path: &[u8], kind: NewKind<'_>, permissions: u32) -> io::Result<Found>;
 
-    /// Makes a file with all that it is to hold and to be. Of staged targets only.
+    /// Creates a file with its content and attributes. For staged targets only.
     fn create_file(&self, _path: &[u8], _new: &NewFile<'_>) -> io::Result<Found> {
         Err(Errno::NOSYS.into())
     }
 
-    /// Makes something under a temporary name, in the directory of what it is to become or in another one. There is one such name
-    /// at a time. Of targets only that are not staged, as are [`Target::publish`], [`Target::link_over`] and
-    /// [`Target::copy_over`].
+    /// Creates a file of any kind under a temporary name, in the directory of its final path or in another one. There
+    /// is one such file at a time. This is for targets only that are not staged, like [`Target::publish`],
+    /// [`Target::link_over`] and [`Target::copy_over`].
     fn create_temporary(
         &self,
         _path: &[u8],
@@ -178,24 +180,24 @@ pub trait Target: Send + Sync {
         Err(Errno::NOSYS.into())
     }
 
-    /// Gives what has a temporary name its own, in one moment; what had that is gone. With `sync`, a file's content is on disk
-    /// before.
+    /// Renames a temporary file to its final path in one step, and replaces the present file. With `sync`, the content
+    /// is on disk before.
     fn publish(&self, _made: &Node, _path: &[u8], _sync: bool) -> io::Result<Node> {
         Err(Errno::NOSYS.into())
     }
 
-    /// Gives a file another name in one moment; what had that is gone.
+    /// Gives a file a further name in one step, and replaces the present file.
     fn link_over(&self, _node: &Node, _path: &[u8]) -> io::Result<()> {
         Err(Errno::NOSYS.into())
     }
 
-    /// Copies a file with its attributes to another name, which it gets in one moment when it is whole. It has no
-    /// ACLs there, as the backups of stock rsync have none.
+    /// Copies a file with its attributes to another path. The copy appears there in one step when it is complete. It
+    /// has no ACLs, like the backups of stock rsync.
     fn copy_over(&self, _node: &Node, _path: &[u8]) -> io::Result<Node> {
         Err(Errno::NOSYS.into())
     }
 
-    /// Reserves room for a file's content, where that can be.
+    /// Reserves space for the content of a file, where that is possible.
     fn preallocate(&self, _node: &Node, _size: u64) -> io::Result<()> {
         Ok(())
     }
@@ -203,10 +205,10 @@ pub trait Target: Send + Sync {
     /// Writes to a file.
     fn write(&self, node: &Node, offset: u64, data: &[u8]) -> io::Result<()>;
 
-    /// Sets a file's size.
+    /// Sets the size of a file.
     fn truncate(&self, node: &Node, size: u64) -> io::Result<()>;
 
-    /// Makes a file hold again what it held before, where that is still known.
+    /// Restores the previous content of a file, if it is still known.
     fn restore(&self, node: &Node) -> io::Result<()>;
 
     /// Changes attributes.
@@ -215,31 +217,31 @@ pub trait Target: Send + Sync {
     /// Sets or removes an extended attribute.
     fn set_xattr(&self, node: &Node, name: &[u8], value: Option<&[u8]>) -> io::Result<()>;
 
-    /// Gives a file another name, which nothing has.
+    /// Gives a file a further name. The path must be free.
     fn link(&self, node: &Node, path: &[u8]) -> io::Result<()>;
 
-    /// Gives what is at a path another name; what had that loses it.
+    /// Renames a file, and replaces the present one.
     fn rename(&self, from: &[u8], to: &[u8]) -> io::Result<()>;
 
-    /// Removes a name; a directory's only if that is empty.
+    /// Removes a name. A directory must be empty.
     fn remove(&self, path: &[u8], is_dir: bool) -> io::Result<()>;
 
-    /// Permissions that something new can have in a directory where the client does not say which.
+    /// The permissions that a new file in a directory can have, if the client does not set them.
     fn new_mask(&self, _directory: &[u8]) -> u32 {
         NEW_MASK
     }
 
-    /// Whether files can be given to any user and group, and devices be made.
+    /// Whether files can get any owner and group, and devices can be created.
     fn is_privileged(&self) -> bool {
         true
     }
 
-    /// Whether files can have this extended attribute. Others are passed over, as rsync does where it is not root.
+    /// Whether files can have this extended attribute. Others are skipped, as rsync does when it is not root.
     fn takes_xattr(&self, _name: &[u8]) -> bool {
         true
     }
 
-    /// Whether files can be given to a group.
+    /// Whether files can get this group.
     fn can_give_to(&self, _gid: u32) -> bool {
         true
     }

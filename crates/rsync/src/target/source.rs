@@ -1,4 +1,4 @@
-//! A target as something that is read: for files of rules that are in it.
+//! A target as a source, to read the files of filter rules in it.
 
 use std::collections::BTreeMap;
 use std::io::{self, Cursor};
@@ -8,10 +8,10 @@ use rustix::io::Errno;
 use super::{Found, Target};
 use crate::source::{Content, Metadata, Source};
 
-/// Files of rules are no longer.
+/// The longest file of rules that is read, in bytes.
 const RULES_MAX: u64 = (4 << 20) + 1;
 
-/// A target that is read.
+/// A target as a source.
 pub(crate) struct AsSource<'a>(pub(crate) &'a dyn Target);
 
 impl AsSource<'_> {

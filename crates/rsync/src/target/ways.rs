@@ -1,4 +1,4 @@
-//! Paths with symbolic links in them, where an option says that links are followed (`--keep-dirlinks`).
+//! Follows symbolic links in paths of targets, where an option wants that (`--keep-dirlinks`).
 
 use std::io;
 
@@ -6,23 +6,23 @@ use parking_lot::Mutex;
 
 use super::Target;
 
-/// Symbolic links followed on the way to a directory, as Linux has it.
+/// The most symbolic links that are followed in a path, as in Linux.
 const LINKS_MAX: usize = 40;
 
-/// The directory last followed to: its path with links in it, and without.
+/// The last directory that was followed to: its path with links, and without.
 #[derive(Debug, Default)]
 pub struct Ways(Mutex<Option<(Vec<u8>, Vec<u8>)>>);
 
 impl Ways {
-    /// What is known may be wrong from now on.
+    /// Forgets the directory, because the links may have changed.
     pub(super) fn forget(&self) {
         *self.0.lock() = None;
     }
 }
 
 impl dyn Target + '_ {
-    /// The path of a directory that a path leads to, through symbolic links too. These end at the target's root, as do ".." and
-    /// slashes in them, unless the target says that they lead anywhere.
+    /// The path of the directory that a path leads to, with symbolic links followed. Links, ".." and absolute targets
+    /// end at the target's root, unless the target allows them to lead outside.
     fn real_directory(&self, path: &[u8]) -> io::Result<Option<Vec<u8>>> {
         let mut way: Vec<Vec<u8>> = Vec::new();
         let mut left: Vec<Vec<u8>> = path.split(|byte| *byte == b'/').rev().map(<[u8]>::to_vec).collect();
@@ -58,7 +58,7 @@ impl dyn Target + '_ {
         Ok(Some(way.join(&b'/')))
     }
 
-    /// Where a path leads that somebody names, as far as it is there.
+    /// The path that a client's path leads to, as far as it exists.
     pub fn named(&self, path: &[u8]) -> Vec<u8> {
         let ends = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
         for end in std::iter::once(path.len()).chain(ends) {
@@ -74,8 +74,7 @@ impl dyn Target + '_ {
         path.to_vec()
     }
 
-    /// A path with the symbolic links followed that are on its way, and the one at its end if that leads to a directory. What
-    /// leads to none stays as it is.
+    /// A path with all symbolic links followed. The last component is followed only if it leads to a directory.
     pub fn followed(&self, path: &[u8]) -> Vec<u8> {
         let path = self.followed_above(path);
         match self.stat(&path) {
@@ -86,7 +85,7 @@ impl dyn Target + '_ {
         }
     }
 
-    /// The same, but for a link at its end.
+    /// The same, without following the last component.
     pub fn followed_above(&self, path: &[u8]) -> Vec<u8> {
         let Some(at) = path.iter().rposition(|byte| *byte == b'/') else { return path.to_vec() };
         let (above, rest) = path.split_at(at);

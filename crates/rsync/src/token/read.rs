@@ -1,4 +1,4 @@
-//! Reading what a file's new content is sent as: the other way round than [`TokenWriter`](super::TokenWriter).
+//! Reads the new content of a file, the inverse of [`TokenWriter`](super::TokenWriter).
 
 use std::io::{self, BufRead};
 
@@ -11,19 +11,19 @@ use super::{
 };
 use crate::wire::ReadWire;
 
-/// What a piece compressed by LZ4 may become: what rsync has room for.
+/// The most bytes that a piece compressed with LZ4 may have, as in rsync.
 const LZ4_MAX: usize = LITERAL_MAX + LITERAL_MAX / 255 + 16;
-/// Bytes of a block that deflate stores uncompressed.
+/// The most bytes of a stored block of deflate.
 const STORED_MAX: usize = 0xffff;
 
-/// What comes next of a file.
+/// The next part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Token {
-    /// Data: [`TokenReader::literal`].
+    /// Data, from [`TokenReader::literal`].
     Literal,
     /// A block that this side has.
     Block(u32),
-    /// Nothing.
+    /// The end of the file.
     End,
 }
 
@@ -37,20 +37,20 @@ enum Codec {
 pub struct TokenReader {
     /// `None`: the simple form.
     codec: Option<Codec>,
-    /// Of the simple form: bytes of a piece that are still to come.
+    /// In the simple form: the bytes of the piece that are still to come.
     left: usize,
-    /// Bytes of them that were told, and are where they came from until something else is asked for.
+    /// The bytes of them that were returned last. They stay in the input until the next call.
     told: usize,
-    /// Compressed and not yet unpacked, from `at` on.
+    /// Compressed data, of which the part from `at` on was not decompressed yet.
     packed: Vec<u8>,
     at: usize,
     out: Vec<u8>,
     out_len: usize,
-    /// More may come out of what was taken in.
+    /// The decompressor may have further output for the input so far.
     has_more: bool,
-    /// Something was inflated since the last flush.
+    /// Data was inflated since the last flush.
     unflushed: bool,
-    /// The last block told, and how many more after it there are.
+    /// The last block that was returned, and the number of blocks that follow it.
     block: u32,
     run: u32,
 }
@@ -100,7 +100,7 @@ impl TokenReader {
         }
     }
 
-    /// The data of the last [`Token::Literal`], which came `from` there.
+    /// The data of the last [`Token::Literal`]. `from` must be the same input.
     ///
     /// # Errors
     /// When the connection fails.
@@ -111,10 +111,10 @@ impl TokenReader {
         }
     }
 
-    /// What comes next.
+    /// The next part of the file.
     ///
     /// # Errors
-    /// When the connection fails, or what comes is nothing.
+    /// When the connection fails, or the data is invalid.
     pub fn next(&mut self, from: &mut impl BufRead) -> io::Result<Token> {
         if self.codec.is_none() {
             return self.next_simple(from);
@@ -187,7 +187,7 @@ impl TokenReader {
         }
     }
 
-    /// Unpacks as much as there is room for.
+    /// Decompresses as much as the buffer can hold.
     fn unpack(&mut self) -> io::Result<()> {
         let packed = &self.packed[self.at..];
         match &mut self.codec {
@@ -215,7 +215,7 @@ impl TokenReader {
         Ok(())
     }
 
-    /// A deflated piece ends where it was flushed, which is not sent.
+    /// Adds the end of a flush to the data, which is not sent.
     fn flushed(&mut self) -> io::Result<()> {
         let Some(Codec::Inflate { inflate, .. }) = &mut self.codec else { return Ok(()) };
         if !std::mem::take(&mut self.unflushed) {
@@ -227,10 +227,10 @@ impl TokenReader {
         }
     }
 
-    /// Is told what the block holds that was last told: some compressors take it for their own.
+    /// Passes on the content of the block that was returned last. Some compressors need it.
     ///
     /// # Errors
-    /// When what was compressed before makes no sense.
+    /// When the compressed data before it was invalid.
     pub fn see(&mut self, content: &[u8]) -> io::Result<()> {
         let Some(Codec::Inflate { inflate, with_blocks: true }) = &mut self.codec else { return Ok(()) };
         for stored in content.chunks(STORED_MAX) {
@@ -240,14 +240,14 @@ impl TokenReader {
                 let (taken, _) = inflate_some(inflate, left, &mut self.out)?;
                 left = &left[taken..];
             }
-            // All of it is to come out now.
+            // All output must come out now.
             while inflate_some(inflate, &[], &mut self.out)?.1 > 0 {}
         }
         Ok(())
     }
 }
 
-/// Inflates as much as there is room for: bytes taken, and made.
+/// Inflates as much as the buffer can hold. Returns the number of input and output bytes.
 fn inflate_some(inflate: &mut Decompress, data: &[u8], out: &mut [u8]) -> io::Result<(usize, usize)> {
     let (read, made) = (inflate.total_in(), inflate.total_out());
     let status = inflate.decompress(data, out, FlushDecompress::Sync).map_err(io::Error::other)?;
@@ -263,7 +263,7 @@ mod tests {
     use super::*;
     use crate::token::TokenWriter;
 
-    /// What a file's tokens come to, where the blocks have this content.
+    /// The data and the blocks in the tokens of a file. All blocks have this content.
     fn read(reader: &mut TokenReader, mut wire: &[u8], block: &[u8]) -> io::Result<(Vec<u8>, Vec<u32>)> {
         let (mut data, mut blocks) = (Vec::new(), Vec::new());
         reader.begin();
@@ -293,7 +293,7 @@ mod tests {
         for compressor in Compressor::ALL {
             let mut writer = TokenWriter::new(compressor, None).unwrap();
             let mut reader = TokenReader::new(compressor).unwrap();
-            // What deflate takes from a block is found again in what comes after.
+            // Data that deflate refers to in a block occurs again afterwards.
             let block = &noise[..100_000];
             for round in 0..3 {
                 let mut wire = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-/// Bytes that follow a variable integer's first byte: as many as it has leading ones.
+/// The number of bytes after the first byte of a variable integer: the number of its leading ones.
 fn extra_bytes(first: u8) -> usize {
     first.leading_ones().min(6) as usize
 }
@@ -11,7 +11,7 @@ fn invalid(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Reading the protocol's forms.
+/// Reads the protocol's integers and strings.
 pub trait ReadWire: Read {
     /// One byte.
     ///
@@ -43,8 +43,8 @@ pub trait ReadWire: Read {
         Ok(i32::from_le_bytes(bytes))
     }
 
-    /// A *varint*: the ones that the first byte begins with count the bytes that follow, little-endian; what is left of
-    /// the first byte are the highest bits.
+    /// A *varint*. The number of leading ones in the first byte is the number of bytes that follow, in little-endian
+    /// order. The rest of the first byte has the highest bits.
     ///
     /// # Errors
     /// When it is longer than 32 bits.
@@ -61,7 +61,7 @@ pub trait ReadWire: Read {
         u32::try_from(value).map(u32::cast_signed).map_err(|_| invalid("a varint of more than 32 bits"))
     }
 
-    /// A *longint*, without a sign: see [`WriteWire::write_longint`].
+    /// A *longint* as an unsigned number: see [`WriteWire::write_longint`].
     ///
     /// # Errors
     /// When it is negative.
@@ -77,7 +77,7 @@ pub trait ReadWire: Read {
         u64::try_from(value).map_err(|_| invalid("a negative number"))
     }
 
-    /// A *varlong* of at least `min` bytes, signed: see [`WriteWire::write_varlong`].
+    /// A signed *varlong* of at least `min` bytes: see [`WriteWire::write_varlong`].
     ///
     /// # Errors
     /// When it is longer than 64 bits.
@@ -96,10 +96,10 @@ pub trait ReadWire: Read {
         Ok(i64::from_le_bytes(low.try_into().unwrap_or_default()))
     }
 
-    /// As many bytes as asked for, up to a bound.
+    /// `len` bytes, at most `most`.
     ///
     /// # Errors
-    /// When `len` is beyond `most`, or there are fewer bytes.
+    /// When `len` is greater than `most`, or there are fewer bytes.
     fn read_bytes(&mut self, len: usize, most: usize) -> io::Result<Vec<u8>> {
         if len > most {
             return Err(invalid("a string longer than anything has use for"));
@@ -109,7 +109,8 @@ pub trait ReadWire: Read {
         Ok(bytes)
     }
 
-    /// A *vstring*: a length in one byte, or in two of which the first has its highest bit set, and the bytes.
+    /// A *vstring*: a length and the bytes. The length has one byte, or two bytes of which the first has its highest
+    /// bit set.
     ///
     /// # Errors
     /// When it is longer than `most`.
@@ -125,7 +126,7 @@ pub trait ReadWire: Read {
 
 impl<R: Read + ?Sized> ReadWire for R {}
 
-/// Writing the protocol's forms.
+/// Writes the protocol's integers and strings.
 pub trait WriteWire: Write {
     /// One byte.
     ///
@@ -159,7 +160,7 @@ pub trait WriteWire: Write {
         self.write_varlong(u64::from(value), 1)
     }
 
-    /// As a varint, of at least `min` bytes (`varlong`).
+    /// A *varlong*: like a varint, of at least `min` bytes.
     ///
     /// # Errors
     /// When the writer fails.
@@ -167,7 +168,7 @@ pub trait WriteWire: Write {
         let bytes = value.to_le_bytes();
         let used = (8 - value.leading_zeros() as usize / 8).max(min);
         let extra = used - min;
-        // The highest byte goes into the first one, beside the ones that count, if it fits there.
+        // The highest byte shares the first byte with the leading ones, if it fits there.
         let highest = bytes[used - 1];
         let mut out = [0; 10];
         let (count, first) = match highest.checked_shr(7 - extra as u32) {
@@ -179,7 +180,7 @@ pub trait WriteWire: Write {
         self.write_all(&out[..=count])
     }
 
-    /// A *longint*: an int, or an int of -1 and eight bytes where it has no room in one.
+    /// A *longint*: an int, or an int of -1 and eight bytes if the value does not fit into an int.
     ///
     /// # Errors
     /// When the writer fails.
@@ -209,7 +210,7 @@ pub trait WriteWire: Write {
 
 impl<W: Write + ?Sized> WriteWire for W {}
 
-/// A byte that begins with `count` ones.
+/// A byte with `count` leading ones.
 fn ones(count: usize) -> u8 {
     !(0xff_u8.checked_shr(count as u32).unwrap_or(0))
 }
@@ -233,7 +234,7 @@ mod tests {
         }
     }
 
-    /// As stock rsync 3.5 was seen to write them.
+    /// The bytes that stock rsync 3.5 wrote.
     #[test]
     fn forms_are_those_of_rsync() {
         assert_eq!(varlong(0x1ff, 1), [0x81, 0xff]);

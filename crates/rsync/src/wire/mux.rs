@@ -1,4 +1,4 @@
-//! Messages: data and everything else, interleaved on one connection.
+//! Multiplexed messages: data and everything else on one connection.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, IoSlice, Read, Write};
@@ -9,89 +9,91 @@ use super::{Patience, ReadWire, WriteWire};
 use crate::client::Told;
 use crate::error::RsyncError;
 
-/// What a message's tag is raised by on the wire.
+/// The number that is added to a message's tag on the wire.
 const BASE: u32 = 7;
-/// Bytes of data in one message.
+/// The most bytes of data in one message.
 const DATA_MAX: usize = 32 << 10;
-/// Bytes of a message that is no data.
+/// The most bytes of any other message.
 const OTHER_MAX: usize = 16 << 10;
 const HEADER_LEN: usize = 4;
-/// Notes that nobody has asked for yet.
+/// The most notes that wait to be read.
 const NOTES_MAX: usize = 1 << 16;
-/// Bytes that somebody is heard by who sends no messages: no keep-alive is shorter.
+/// Without messages: the number of bytes after which the peer counts as alive. No keep-alive is shorter.
 const HEARD_MIN: usize = 4;
-/// Bytes read at once.
+/// The number of bytes that are read at once.
 const READ_LEN: usize = 256 << 10;
-/// Bytes that are sent at once, as far as nobody waits for them: each time costs as much as copying some of them.
+/// The number of bytes that are sent at once while nobody waits for them. A system call costs as much as copying some
+/// of them.
 const SEND_LEN: usize = 128 << 10;
-/// So much data at once is sent from where it is.
+/// Data of at least this many bytes is sent without a copy.
 const UNCOPIED_MIN: usize = 64 << 10;
-/// Pieces of data that are sent at once from where they are: with their headers far fewer than the system takes (`IOV_MAX`).
+/// The most pieces of data that are sent at once without a copy. With their headers they are far fewer than the system
+/// allows (`IOV_MAX`).
 const PIECES_MAX: usize = 64;
 
-/// What a message is. Numbers are those of the wire.
+/// The kind of a message, with its number on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Tag {
-    /// The protocol's own bytes.
+    /// The bytes of the protocol.
     Data = 0,
-    /// Something could not be transferred: the client goes on, and ends with 23.
+    /// A file could not be transferred. The client continues, and ends with exit code 23.
     ErrorXfer = 1,
-    /// For people.
+    /// Information for users.
     Info = 2,
-    /// An error, for people.
+    /// An error for users.
     Error = 3,
-    /// A warning, for people.
+    /// A warning for users.
     Warning = 4,
-    /// What failed so far, as bits.
+    /// The errors so far, as bits.
     IoError = 22,
-    /// The timeout that this side has, seconds.
+    /// The timeout of this side, in seconds.
     IoTimeout = 33,
-    /// Nothing, so that the peer sees that somebody is there.
+    /// An empty message that shows the peer that this side is alive.
     Noop = 42,
-    /// This side ends, with an exit code.
+    /// This side ends with an exit code.
     ErrorExit = 86,
     /// The receiver has a file, which the sender may remove.
     Success = 100,
-    /// The receiver has deleted a file; of directories the name ends with a zero byte.
+    /// The receiver has deleted a file. The name of a directory ends with a zero byte.
     Deleted = 101,
-    /// A file that was asked for will not come.
+    /// A requested file will not be sent.
     NoSend = 102,
 }
 
 impl Tag {
-    /// Whether it is of use to people alone.
+    /// Whether the message is for users only.
     fn is_shown(self) -> bool {
         matches!(self, Self::ErrorXfer | Self::Info | Self::Error | Self::Warning | Self::Deleted)
     }
 }
 
-/// Takes the data out of what arrives.
+/// Reads messages and returns their data.
 pub struct MuxReader<R> {
     inner: R,
     buffer: Box<[u8]>,
     at: usize,
     end: usize,
-    /// Bytes of data left in the message.
+    /// The bytes of data that are left in the present message.
     left: usize,
-    /// Bytes that arrived.
+    /// The bytes that were received.
     total: u64,
-    /// What the sender has told in messages: a tag and a number each.
+    /// The notes that were received, each a tag with a number.
     notes: VecDeque<Note>,
     /// Where a client shows messages.
     told: Option<Arc<Told>>,
-    /// Is renewed by each message.
+    /// The time limit, which each message renews.
     patience: Patience,
-    /// If there are no messages: bytes since it was.
+    /// Without messages: the bytes since the time limit was renewed.
     unheard: Option<usize>,
 }
 
-/// What a sender tells besides its data.
+/// What a sender reports beside its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Note {
-    /// What failed so far, as bits.
+    /// The errors so far, as bits.
     IoError(u32),
-    /// The content of a file, by its index, will not come.
+    /// The file with this index will not be sent.
     NoSend(u32),
 }
 
@@ -112,30 +114,30 @@ impl<R: Read> MuxReader<R> {
         }
     }
 
-    /// Shows what the other side tells.
+    /// Shows the messages of the other side.
     pub fn telling(mut self, told: Arc<Told>) -> Self {
         self.told = Some(told);
         self
     }
 
-    /// Renews the time that the other side has.
+    /// Sets the time limit for the other side.
     pub fn patient(self, patience: Patience) -> Self {
         Self { patience, ..self }
     }
 
-    /// Reads what is all data, without messages, as clients sent it before version 30.
+    /// Reads plain data without messages, as clients sent it before version 30.
     pub fn plain(inner: R) -> Self {
-        // As one message without an end.
+        // As one endless message.
         Self { left: usize::MAX, unheard: Some(0), ..Self::new(inner) }
     }
 
-    /// Bytes that arrived, messages' headers included.
+    /// The bytes that were received, including headers of messages.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// Whether there is data, or a note, that has come. Messages without any are passed over: whoever waits for data after them
-    /// has to have said first what the other side waits for.
+    /// Whether data or a note was received. Other messages are skipped. A caller that would wait for data after them
+    /// must first send what the other side waits for.
     pub fn has_buffered(&self) -> bool {
         if self.left > 0 {
             return self.at < self.end;
@@ -155,7 +157,7 @@ impl<R: Read> MuxReader<R> {
         false
     }
 
-    /// Waits for data or a note; a note is given out as soon as it is there, before the data after it.
+    /// Waits for data or a note. A note is returned as soon as it arrives, before the data after it.
     ///
     /// # Errors
     /// When the connection fails, or the peer ends.
@@ -166,14 +168,14 @@ impl<R: Read> MuxReader<R> {
         Ok(self.notes.pop_front())
     }
 
-    /// Reads what comes between messages, as names did before version 31.
+    /// Reads bytes between messages, as names were sent before version 31.
     ///
     /// # Errors
     /// When the connection fails.
     pub fn read_between(&mut self, out: &mut [u8]) -> io::Result<()> {
         match self.left {
             0 => self.raw(out),
-            // One message without an end, or one that is not: what comes is of it.
+            // The bytes belong to a message: the endless one, or one that is not finished.
             _ => self.read_exact(out),
         }
     }
@@ -218,7 +220,7 @@ impl<R: Read> MuxReader<R> {
     }
 
     fn next_message(&mut self) -> io::Result<()> {
-        // The one before is whole. Who comes back after a while is given time for all of what it says.
+        // The previous message is complete. A peer that was silent gets the full time for its next message.
         self.patience.renew();
         let mut header = [0; HEADER_LEN];
         self.raw(&mut header)?;
@@ -240,7 +242,7 @@ impl<R: Read> MuxReader<R> {
         }
         let number = body.as_slice().read_i32().map(i32::cast_unsigned);
         if tag == u32::from(Tag::ErrorExit as u8) {
-            // Whoever ends in the middle has not done well, whatever is said.
+            // A peer that ends in the middle has failed, whatever code it sends.
             let error = match number {
                 Ok(code) if code != 0 => RsyncError::PeerExit { code },
                 _ => RsyncError::protocol("the peer ended before its time"),
@@ -250,7 +252,7 @@ impl<R: Read> MuxReader<R> {
         let note = match number {
             Ok(bits) if tag == u32::from(Tag::IoError as u8) => Some(Note::IoError(bits)),
             Ok(index) if tag == u32::from(Tag::NoSend as u8) => Some(Note::NoSend(index)),
-            // What a receiver tells of itself is nothing to a sender.
+            // Other messages of a receiver mean nothing to a sender.
             _ => None,
         };
         if self.notes.len() >= NOTES_MAX {
@@ -278,7 +280,7 @@ impl<R: Read> Read for MuxReader<R> {
     }
 }
 
-/// What is there of a message's data is read where it is.
+/// Data of a message can be read without a copy.
 impl<R: Read> BufRead for MuxReader<R> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         self.next_data()?;
@@ -293,34 +295,34 @@ impl<R: Read> BufRead for MuxReader<R> {
     }
 }
 
-/// Puts data and messages onto a connection.
+/// Writes data and messages.
 pub struct MuxWriter<W> {
     inner: W,
-    /// Messages not yet sent, then one of data that is not ended: room for its header, and what it holds so far.
+    /// Messages that were not sent yet, then an unfinished data message: room for its header, and its data so far.
     buffer: Vec<u8>,
-    /// Where that begins.
+    /// The start of the unfinished message.
     open: usize,
     total: u64,
     last_sent: Instant,
-    /// Time that a peer may hear nothing, half of its timeout.
+    /// The longest silence towards the peer: half of its timeout.
     quiet_max: Option<Duration>,
     pace: Option<Pace>,
-    /// Where a client shows what a server would tell the other side.
+    /// Where a client shows messages that a server would send.
     told: Option<Arc<Told>>,
-    /// What the peer knows depends on this.
+    /// The version of the protocol, which decides what the peer understands.
     protocol: u8,
-    /// Bytes of a message's header; none if there are no messages, only data.
+    /// Length of a message's header. 0 if there are no messages, only data.
     header_len: usize,
 }
 
-/// A limit of bytes by time.
+/// A limit of bytes per second.
 struct Pace {
     bytes_per_second: u64,
     began: Instant,
     sent: u64,
 }
 
-/// What was not sent while there was nothing to send is not made up for beyond this.
+/// Time without data is made up for by at most this much.
 const BURST: Duration = Duration::from_millis(250);
 
 impl Pace {
@@ -336,12 +338,12 @@ impl Pace {
     }
 }
 
-/// What a message of `len` bytes begins with.
+/// The header of a message of `len` bytes.
 fn header(tag: Tag, len: usize) -> [u8; HEADER_LEN] {
     ((BASE + u32::from(tag as u8)) << 24 | len as u32).to_le_bytes()
 }
 
-/// A message with the length of a piece of data, and the header of a message with the piece.
+/// A message with the length of a piece of data, and the header of the message with that piece.
 fn counted_head(piece: &[u8]) -> [u8; 3 * HEADER_LEN] {
     let words =
         [header(Tag::Data, HEADER_LEN), (piece.len() as u32).to_le_bytes(), header(Tag::Data, piece.len())];
@@ -350,7 +352,7 @@ fn counted_head(piece: &[u8]) -> [u8; 3 * HEADER_LEN] {
     head
 }
 
-/// As `Write::write_all`, of several pieces.
+/// Like `Write::write_all`, for several pieces.
 fn write_all_slices(to: &mut impl Write, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
     IoSlice::advance_slices(&mut slices, 0);
     while !slices.is_empty() {
@@ -381,39 +383,39 @@ impl<W: Write> MuxWriter<W> {
         }
     }
 
-    /// Writes data only, without messages, as clients sent it before version 30.
+    /// Writes plain data without messages, as clients sent it before version 30.
     pub fn plain(inner: W) -> Self {
         Self { header_len: 0, buffer: Vec::new(), ..Self::new(inner) }
     }
 
-    /// Shows what is told here instead of sending it.
+    /// Shows messages here instead of sending them.
     pub fn telling(mut self, told: Arc<Told>) -> Self {
         self.told = Some(told);
         self
     }
 
-    /// For a peer of this version of the protocol: before 30 there were two kinds of messages besides data, errors and text, and in 29 what
-    /// was deleted and what may be removed.
+    /// Sets the version of the protocol. Before version 30 there were two kinds of messages besides data, errors and
+    /// text. In version 29 there were also those for deleted files and for files that may be removed.
     pub fn set_protocol(&mut self, protocol: u8) {
         self.protocol = protocol;
     }
 
-    /// Sends no more than this many bytes a second; 0 is no limit.
+    /// Limits the bytes per second. 0 is no limit.
     pub fn limit(&mut self, bytes_per_second: u64) {
         self.pace = (bytes_per_second > 0).then(|| Pace { bytes_per_second, began: Instant::now(), sent: 0 });
     }
 
-    /// The peer gives up when it hears nothing for so long.
+    /// Sets the time without data after which the peer gives up.
     pub fn set_peer_timeout(&mut self, timeout: Option<Duration>) {
         self.quiet_max = timeout.map(|timeout| timeout / 2);
     }
 
-    /// Bytes sent, messages' headers included.
+    /// The bytes that were sent, including headers of messages.
     pub fn total(&self) -> u64 {
         self.total + (self.buffer.len() - self.header_len) as u64
     }
 
-    /// Ends the message that is not ended, as one of this tag, and begins another.
+    /// Finishes the open message with this tag, and begins another.
     fn end(&mut self, tag: Tag) {
         if self.header_len > 0 {
             let len = self.buffer.len() - self.open - HEADER_LEN;
@@ -429,7 +431,7 @@ impl<W: Write> MuxWriter<W> {
         }
     }
 
-    /// Writes data in pieces of `piece_len` bytes, each after its length. Much of it is not copied.
+    /// Writes data in pieces of `piece_len` bytes, each after its length. Large data is not copied.
     ///
     /// # Errors
     /// When the connection fails.
@@ -443,7 +445,7 @@ impl<W: Write> MuxWriter<W> {
         }
         self.end_data();
         for data in data.chunks(piece_len * PIECES_MAX) {
-            // A message with the length, and the header of one with the piece.
+            // For each piece, a message with its length and the header of its own message.
             let heads: Vec<[u8; 12]> = data.chunks(piece_len).map(counted_head).collect();
             let pieces = heads.iter().zip(data.chunks(piece_len));
             let mut slices = vec![IoSlice::new(&self.buffer[..self.open])];
@@ -455,7 +457,7 @@ impl<W: Write> MuxWriter<W> {
         Ok(())
     }
 
-    /// Sends what is ended.
+    /// Sends all finished messages.
     fn send(&mut self) -> io::Result<()> {
         if self.open == 0 {
             return Ok(());
@@ -468,7 +470,7 @@ impl<W: Write> MuxWriter<W> {
         Ok(())
     }
 
-    /// What is ended has been sent, `len` bytes with what was sent beside it.
+    /// Records that the finished messages were sent. `len` includes what was sent with them.
     fn sent(&mut self, len: usize) {
         self.total += len as u64;
         self.buffer.drain(..self.open);
@@ -495,7 +497,7 @@ impl<W: Write> MuxWriter<W> {
             Tag::Data | Tag::Noop => Tag::Data,
             Tag::ErrorXfer | Tag::Error => Tag::ErrorXfer,
             Tag::Info | Tag::Warning => Tag::Info,
-            // What it does not know it does without.
+            // Messages that the peer does not know are left out.
             Tag::IoError | Tag::IoTimeout | Tag::ErrorExit | Tag::Success | Tag::Deleted | Tag::NoSend => {
                 return self.send();
             }
@@ -517,7 +519,7 @@ impl<W: Write> MuxWriter<W> {
         Ok(())
     }
 
-    /// Sends a message that is a number.
+    /// Sends a message with a number.
     ///
     /// # Errors
     /// When the connection fails.
@@ -525,7 +527,7 @@ impl<W: Write> MuxWriter<W> {
         self.message(tag, &number.to_le_bytes())
     }
 
-    /// To be called in long work: lets the peer know that this side is alive.
+    /// Shows the peer that this side is alive. To be called during long work.
     ///
     /// # Errors
     /// When the connection fails.
@@ -547,7 +549,7 @@ impl<W: Write> Write for MuxWriter<W> {
         self.buffer.extend_from_slice(&data[..len]);
         if len == room {
             self.end_data();
-            // With a limit of bytes by time all goes as evenly as it can.
+            // With a limit of bytes per second, data is sent as evenly as possible.
             if self.open >= SEND_LEN || self.pace.is_some() {
                 self.send()?;
             }
@@ -602,7 +604,7 @@ mod tests {
         assert!(writer.buffer.len() < DATA_MAX + HEADER_LEN);
     }
 
-    /// Takes a few bytes at a time, from several pieces.
+    /// A writer that accepts only a few bytes at a time, from several pieces.
     #[derive(Default)]
     struct Reluctant(Vec<u8>);
 

@@ -1,32 +1,32 @@
-//! Indices of files, sent as differences from the one before.
+//! Indices of files, which are sent as differences to the previous one.
 
 use std::io::{self, Read, Write};
 
 use super::{ReadWire, WriteWire};
 
-/// `NDX_DONE`, ends a phase.
+/// `NDX_DONE`: the end of a list or phase.
 const DONE: i32 = -1;
-/// `NDX_FLIST_EOF`: no more lists.
+/// `NDX_FLIST_EOF`: no further lists.
 const FLIST_EOF: i32 = -2;
-/// `NDX_DEL_STATS`: five counts of what was deleted.
+/// `NDX_DEL_STATS`: five counts of deleted files follow.
 const DEL_STATS: i32 = -3;
-/// `NDX_FLIST_OFFSET`: the list of directory 0; of directory 1 it is one less.
+/// `NDX_FLIST_OFFSET`: the list of directory 0 follows. For directory 1 it is one less, and so on.
 const FLIST_OFFSET: i32 = -101;
 
-/// What stands where a file's index may stand.
+/// An index of a file, or another value in its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ndx {
-    /// A file.
+    /// The index of a file.
     File(u32),
     /// The end of a list or phase.
     Done,
-    /// No more file lists.
+    /// No further file lists.
     FlistEof,
     /// Counts of deleted files follow.
     DelStats,
-    /// The list of this directory follows.
+    /// The list of the directory with this number follows.
     Flist(u32),
-    /// What no version of the protocol has.
+    /// A value that no version of the protocol has.
     Unknown(i32),
 }
 
@@ -54,7 +54,7 @@ impl Ndx {
     }
 }
 
-/// What came before, of each sign.
+/// The previous values of each sign.
 #[derive(Debug)]
 struct Previous {
     positive: i32,
@@ -75,15 +75,15 @@ pub struct NdxReader {
 }
 
 impl NdxReader {
-    /// Of this version of the protocol: before 30 they were ints.
+    /// A reader for a version of the protocol. Before version 30 indices were ints.
     pub fn of(protocol: u8) -> Self {
         Self { as_ints: protocol < 30, ..Self::default() }
     }
 
-    /// The next index.
+    /// Reads the next index.
     ///
     /// # Errors
-    /// When it is none, or there is none.
+    /// When it is invalid, or the connection fails.
     pub fn read(&mut self, from: &mut impl Read) -> io::Result<Ndx> {
         if self.as_ints {
             return from.read_i32().map(Ndx::from_raw);
@@ -126,7 +126,7 @@ pub struct NdxWriter {
 }
 
 impl NdxWriter {
-    /// Of this version of the protocol.
+    /// A writer for a version of the protocol.
     pub fn of(protocol: u8) -> Self {
         Self { as_ints: protocol < 30, ..Self::default() }
     }

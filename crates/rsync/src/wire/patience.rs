@@ -1,4 +1,4 @@
-//! How long a peer is waited for: what is slow is, but not what comes a byte now and then.
+//! Time limits for a peer. They allow slow connections, but not a byte now and then.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -7,32 +7,32 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Time for each byte that comes, beyond what there is for none: large messages over slow lines take theirs.
+/// The further time for each byte that arrives. Large messages over slow connections need it.
 const PER_BYTE: Duration = Duration::from_millis(1);
-/// Until it is said what is wanted, what comes slowly has so many times as long as what does not come.
+/// Until the peer has sent its request, data that arrives slowly has this many times the limit for silence.
 const SLOW: u32 = 2;
 
-/// The time that is left for a peer, which whoever waits spends and whoever understands renews. Without one set it never ends. Clones
-/// are the same one.
+/// The time that is left for a peer. Readers spend it by waiting, and renew it with each complete message. Without a
+/// limit it never ends. Clones share the same time.
 #[derive(Debug, Clone, Default)]
 pub struct Patience {
     state: Arc<Mutex<State>>,
-    /// The peer's connection.
+    /// The connection of the peer.
     socket: Option<Arc<OwnedFd>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     left: Option<Duration>,
-    /// Time that may be waited until the peer has said what it wants, whatever comes meanwhile.
+    /// The time limit until the peer has sent its request, regardless of what arrives meanwhile.
     most: Option<Duration>,
-    /// What each message has, once the peer has said what it wants.
+    /// The time limit of each message, after the peer has sent its request.
     each: Option<Duration>,
     has_begun: bool,
 }
 
 impl Patience {
-    /// With a peer at the other end of this socket.
+    /// A time limit for the peer at the other end of this socket.
     pub fn of(socket: OwnedFd) -> Self {
         Self { socket: Some(Arc::new(socket)), ..Self::default() }
     }
@@ -46,23 +46,23 @@ impl Patience {
         polled.is_ok() && asked[0].revents().intersects(ends)
     }
 
-    /// From here on there is so much time to say what is wanted, all together; afterwards each message has `each`, or as long as it takes.
+    /// Sets the time for the whole request of the peer. Afterwards each message has `each`, or no limit.
     pub fn begin(&self, together: Duration, each: Option<Duration>) {
         self.begin_within((together, together.saturating_mul(SLOW)), each);
     }
 
-    /// The same, with no more than `most` whatever comes.
+    /// The same, with at most the time `most` for the request.
     pub fn begin_within(&self, (together, most): (Duration, Duration), each: Option<Duration>) {
         *self.state.lock() = State { left: Some(together), most: Some(most), each, has_begun: false };
     }
 
-    /// The peer has said what it wants.
+    /// Records that the peer has sent its request.
     pub fn begun(&self) {
         let mut state = self.state.lock();
         (state.has_begun, state.left, state.most) = (true, state.each, None);
     }
 
-    /// A whole message has come.
+    /// Records that a complete message has arrived.
     pub fn renew(&self) {
         let mut state = self.state.lock();
         if state.has_begun {
@@ -70,19 +70,19 @@ impl Patience {
         }
     }
 
-    /// How long may be waited now; `None` is forever.
+    /// The time that may be waited now. `None` is no limit.
     pub fn left(&self) -> Option<Duration> {
         let state = self.state.lock();
         state.left.map(|left| state.most.map_or(left, |most| left.min(most)))
     }
 
-    /// It was waited so long, and so much came.
+    /// Records that a reader waited this long, and received this many bytes.
     pub fn spend(&self, waited: Duration, bytes: usize) {
         let mut state = self.state.lock();
         state.most = state.most.map(|most| most.saturating_sub(waited));
         if let Some(left) = &mut state.left {
             let earned = PER_BYTE.saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
-            // What comes too late earns nothing.
+            // Data that arrives too late adds no time.
             *left = left.checked_sub(waited).map_or(Duration::ZERO, |left| left.saturating_add(earned));
         }
     }
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(patience.left(), None);
         patience.begin(10 * SECOND, Some(20 * SECOND));
         patience.spend(9 * SECOND, 2);
-        // Not before it is said what is wanted.
+        // The time is not renewed before the request was sent.
         patience.renew();
         assert_eq!(patience.left(), Some(SECOND + 2 * PER_BYTE));
         patience.begun();

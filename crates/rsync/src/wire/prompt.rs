@@ -1,15 +1,16 @@
-//! Telling a peer at once that what it sent has come (`tcp(7)`, `TCP_QUICKACK`).
+//! Acknowledges data of a peer at once (`tcp(7)`, `TCP_QUICKACK`).
 //!
-//! The system puts that off for 40 ms, to send it with an answer. Stock rsync writes small messages one after the other and lets the
-//! system gather them (Nagle's algorithm): then it sends the second one when the first has come, which it is not told.
+//! The system delays acknowledgements by 40 ms, to send them together with an answer. Stock rsync writes small messages
+//! one after the other and lets the system combine them (Nagle's algorithm). The system then sends the second message
+//! only after the first was acknowledged.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 
-/// Whoever sends less at once may be held up.
+/// A peer that sends less than this many bytes at once may be delayed.
 const SHORT: usize = 4096;
 
-/// A connection whose short messages are acknowledged when they are read. Other things than TCP are read as they are.
+/// A connection whose short messages are acknowledged when they are read. Other connections than TCP are read as usual.
 #[derive(Debug)]
 pub struct Prompt<S> {
     socket: S,
@@ -17,7 +18,7 @@ pub struct Prompt<S> {
 }
 
 impl<S: AsFd> Prompt<S> {
-    /// Of a connection.
+    /// Wraps a connection.
     pub fn new(socket: S) -> Self {
         let is_tcp = rustix::net::sockopt::tcp_quickack(&socket).is_ok();
         Self { socket, is_tcp }
@@ -33,7 +34,7 @@ impl<S: Read + AsFd> Read for Prompt<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let len = self.socket.read(buffer)?;
         if self.is_tcp && len < SHORT {
-            // It is a hint: without it all takes longer.
+            // This is a hint. Without it, everything only takes longer.
             let _ = rustix::net::sockopt::set_tcp_quickack(&self.socket, true);
         }
         Ok(len)
@@ -49,14 +50,15 @@ mod tests {
 
     use super::*;
 
-    /// Milliseconds that two small messages take that are written one after the other, the best of some.
+    /// The time in milliseconds of two small messages that are written one after the other. The best of several
+    /// attempts.
     fn two_messages(is_prompt: bool) -> u128 {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let receiver = listener.accept().unwrap().0;
         let mut receiver = Prompt { is_tcp: is_prompt, ..Prompt::new(receiver) };
         let mut buffer = [0; 8];
-        // What answers is in no hurry to acknowledge.
+        // The system delays acknowledgements on a connection with answers.
         for _ in 0..20 {
             sender.write_all(b"question").unwrap();
             receiver.read_exact(&mut buffer).unwrap();

@@ -1,15 +1,15 @@
-//! Sending without waiting: who decides what to ask for must go on reading while the peer is busy sending, or both wait for
-//! each other for ever.
+//! Sends without waiting. The thread that sends requests must continue to read while the peer is busy sending.
+//! Otherwise both would wait for each other forever.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// Puts what is written into a queue that another thread sends from. What is in it grows with what was asked for and not yet taken: the
-/// caller bounds that.
+/// A writer into a queue that another thread sends from. The queue grows with requests that were not sent yet. The
+/// caller limits them.
 pub struct QueueWriter(Sender<Vec<u8>>);
 
 impl QueueWriter {
-    /// With the end that [`drain`] takes.
+    /// The writer, and the other end of the queue for [`drain`].
     pub fn new() -> (Self, Receiver<Vec<u8>>) {
         let (sender, receiver) = channel();
         (Self(sender), receiver)
@@ -18,7 +18,7 @@ impl QueueWriter {
 
 impl Write for QueueWriter {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        // Whoever sent has met a failure, which it tells of.
+        // The sending thread has failed, and reports its error.
         self.0.send(data.to_vec()).map_err(|_| io::ErrorKind::BrokenPipe)?;
         Ok(data.len())
     }
@@ -28,7 +28,7 @@ impl Write for QueueWriter {
     }
 }
 
-/// Sends all of a queue, until the other end is gone.
+/// Sends everything in a queue, until the writer is dropped.
 ///
 /// # Errors
 /// When the connection fails.

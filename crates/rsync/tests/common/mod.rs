@@ -1,4 +1,4 @@
-//! What the tests of the daemon share.
+//! A daemon inside the test process, and helpers that the tests share.
 #![allow(dead_code, clippy::unwrap_used, clippy::panic)]
 
 pub mod trees;
@@ -34,7 +34,7 @@ impl Server {
         Self::patient(config, Duration::from_secs(60))
     }
 
-    /// One that gives clients so much time to say what they want.
+    /// A daemon that gives clients this time to send their request.
     pub fn patient(config: &str, patience: Duration) -> Self {
         let config = Config::parse(config, Path::new("rsyncd.conf")).unwrap();
         let log = Arc::new(Mutex::new(Vec::new()));
@@ -49,7 +49,7 @@ impl Server {
         Self { port, shutdown, thread: Some(thread), log }
     }
 
-    /// One module, `m`.
+    /// A daemon with one module, `m`.
     pub fn of(path: &Path, more: &str) -> Self {
         Self::new(&format!("uid = 0\ngid = 0\n[m]\npath = {}\n{more}\n", path.display()))
     }
@@ -77,7 +77,7 @@ impl Drop for Server {
     }
 }
 
-/// What a program said, and its exit code.
+/// The output of a program, and its exit code.
 pub fn text(output: &Output) -> (String, String, Option<i32>) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&output.stdout), text(&output.stderr), output.status.code())

@@ -1,4 +1,4 @@
-//! Trees with everything in them, and whether two are the same.
+//! Trees with all kinds of files, and their comparison.
 #![allow(dead_code, clippy::unwrap_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use rustix::fs::{AtFlags, FileType, Mode, Timespec, Timestamps};
 
-/// A generator of numbers, the same each time.
+/// A generator of pseudo-random numbers, always the same for a seed.
 pub struct Random(pub u64);
 
 impl Random {
@@ -33,7 +33,7 @@ pub fn set_time(path: &Path, seconds: i64, nanoseconds: i64) {
     rustix::fs::utimensat(rustix::fs::CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 
-/// A tree with everything in it.
+/// Makes a tree with all kinds of files.
 pub fn grow(root: &Path, seed: u64) {
     let mut random = Random(seed);
     let mut directories = vec![root.to_path_buf()];
@@ -100,7 +100,7 @@ pub fn grow(root: &Path, seed: u64) {
             }
         }
     }
-    // Some ACLs.
+    // Some files get ACLs.
     for (at, directory) in directories.iter().enumerate().skip(1) {
         let acl = if at % 2 == 0 { "u:33:rwx,g:5:r-x,d:u:1:rw-,d:o::---" } else { "g:7:--x" };
         assert!(Command::new("setfacl").args(["-m", acl]).arg(directory).status().unwrap().success());
@@ -109,14 +109,14 @@ pub fn grow(root: &Path, seed: u64) {
         let acl = if at % 2 == 0 { "u:33:rw,u:5:r" } else { "m::r,u:9:rwx" };
         assert!(Command::new("setfacl").args(["-m", acl]).arg(file).status().unwrap().success());
     }
-    // None of them of this very second, in which the client makes its own.
+    // No file has a time within the present second, which is the time of files that the client makes.
     for (at, path) in manifest(root).into_keys().enumerate() {
         let seconds = [1_700_000_000, 0, -5_000, 5_000_000_000][at % 4] + at as i64;
         set_time(&root.join(path), seconds, [0, 1, 999_999_999][at % 3]);
     }
 }
 
-/// All that is to be the same, by path.
+/// Everything that must be equal in two trees, by path.
 pub fn manifest(root: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     let mut links: BTreeMap<u64, PathBuf> = BTreeMap::new();
@@ -158,7 +158,7 @@ pub fn manifest(root: &Path) -> BTreeMap<PathBuf, String> {
             }
         }
         if !kind.is_dir() && it.nlink() > 1 {
-            // Which one is first depends on the order in which they are met: the smallest name stands for all.
+            // Which hard link comes first depends on the order of reading, so the smallest name stands for all.
             let first = links.entry(it.ino()).or_insert_with(|| name.clone());
             if name < *first {
                 first.clone_from(&name);
@@ -179,7 +179,7 @@ pub fn assert_same(a: &Path, b: &Path, what: &str) {
     compare(&manifest(a), &manifest(b), what);
 }
 
-/// Version 30 of the protocol knows no parts of seconds.
+/// Compares two trees without fractions of seconds, which version 30 of the protocol does not have.
 pub fn assert_same_but_for_nanoseconds(a: &Path, b: &Path, what: &str) {
     let whole = |text: &String| {
         let mut words: Vec<&str> = text.split(' ').collect();
@@ -198,11 +198,11 @@ fn compare(a: &BTreeMap<PathBuf, String>, b: &BTreeMap<PathBuf, String>, what: &
     assert_eq!(a.len(), b.len(), "{what}");
 }
 
-/// A tree without what versions before 30 have no form for.
+/// Makes a tree without what versions before 30 cannot send.
 pub fn grow_old(root: &Path, seed: u64) {
     grow(root, seed);
     for path in manifest(root).keys().map(|path| root.join(path)) {
-        // They have 32 bits for seconds from 1970 on.
+        // These versions have 32 bits for seconds since 1970.
         if !(0..1 << 32).contains(&path.symlink_metadata().unwrap().mtime()) {
             set_time(&path, 1_000_000, 0);
         }
@@ -223,7 +223,7 @@ pub fn grow_old(root: &Path, seed: u64) {
     set_time(root, 1_111_111_113, 0);
 }
 
-/// Makes some of what is in a tree different.
+/// Changes some files of a tree.
 pub fn disturb(root: &Path, seed: u64) {
     let mut random = Random(seed);
     for path in manifest(root).into_keys().map(|name| root.join(name)) {
@@ -241,7 +241,7 @@ pub fn disturb(root: &Path, seed: u64) {
         set_time(&path, 1_000_000_000 + seed as i64, 0);
     }
     fs::write(root.join("superfluous"), b"x").unwrap();
-    // Nothing of this very second.
+    // No time is within the present second.
     set_time(&root.join("superfluous"), 1_100_000_000, 1);
     set_time(root, 1_200_000_000, 2);
 }

@@ -1,14 +1,15 @@
-//! What only root can give a file, kept in extended attributes that its owner can set (rsync(1), "--fake-super"):
-//! owner, group, all permissions, the kind and number of a device, ACLs, and attributes outside of `user.`.
+//! Attributes that only root can set, stored in extended attributes that the owner of a file can set (rsync(1),
+//! "--fake-super"). These are owner, group, all permissions, the kind and number of a device, ACLs, and attributes
+//! outside of `user.`.
 //!
-//! - `user.rsync.%stat` holds `MODE MAJOR,MINOR UID:GID`, the mode in octal with its kind. A file without it is what
-//!   it is.
+//! - `user.rsync.%stat` holds `MODE MAJOR,MINOR UID:GID`, with the mode in octal including its kind. A file without it
+//!   has its real attributes.
 //! - Symbolic links, devices, fifos and sockets are regular files. The content of one that stands for a link is its
 //!   target.
 //! - `user.rsync.%aacl` and `user.rsync.%dacl` hold ACLs.
 //! - `user.rsync.NAME` holds the attribute NAME of another namespace.
 //!
-//! The owner of a file can write all of that. It is no more than what a client is told, and what a later restore sets.
+//! The owner of a file can write all of this. It is only what a client is told, and what a later restore sets.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,11 +19,11 @@ use snowmelt_zpl::acl::{ACCESS, DEFAULT, PosixAcl};
 use crate::flist::{acl_from_attribute, acl_to_attribute};
 use crate::source::{Metadata, kind};
 
-/// Where rsync keeps things.
+/// The prefix of the attributes in which rsync stores others.
 const PREFIX: &[u8] = b"user.rsync.";
-/// Names of rsync's own begin so.
+/// The prefix of rsync's own attributes.
 const OWN: &[u8] = b"user.rsync.%";
-/// What `stat` is to tell.
+/// The attribute with mode, device and owner.
 pub(crate) const STAT: &[u8] = b"user.rsync.%stat";
 const ACCESS_ACL: &[u8] = b"user.rsync.%aacl";
 const DEFAULT_ACL: &[u8] = b"user.rsync.%dacl";
@@ -36,16 +37,16 @@ fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("user.rsync.%stat {what}"))
 }
 
-/// The value for what a file is to be.
+/// The value of this attribute for a file.
 pub(crate) fn value(it: &Metadata) -> Vec<u8> {
     let (major, minor) = if it.is_device() { it.rdev } else { (0, 0) };
     format!("{:o} {major},{minor} {}:{}", it.mode, it.uid, it.gid).into_bytes()
 }
 
-/// What a file is to be taken for, if the attribute says so.
+/// The metadata that the attribute gives a file. Without the attribute, the real metadata.
 ///
 /// # Errors
-/// When the attribute is malformed, or says that a directory is none, or that something else is one.
+/// When the attribute is malformed, or makes a directory of another file, or the reverse.
 pub(crate) fn shown(real: Metadata, stat: Option<&[u8]>) -> io::Result<Metadata> {
     let Some(stat) = stat.filter(|_| real.is_file() || real.is_dir()) else { return Ok(real) };
     let shown = parse(real, stat).ok_or_else(|| invalid("is malformed"))?;
@@ -70,13 +71,13 @@ fn parse(real: Metadata, stat: &[u8]) -> Option<Metadata> {
     (is_kind && mode & !(kind::MASK | 0o7777) == 0 && words.next().is_none()).then_some(shown)
 }
 
-/// The permissions that a file really has, if it is to have these: without setuid, setgid and sticky, and so that its
-/// owner can use it.
+/// The real permissions of a file that is to have `permissions`: without setuid, setgid and sticky bit, and with access
+/// for its owner.
 pub(crate) fn real_permissions(permissions: u32, is_dir: bool) -> u32 {
     permissions & 0o777 | if is_dir { 0o700 } else { 0o600 }
 }
 
-/// What a client is told of a file's attributes; `it` is what it is taken for.
+/// The attributes of a file in the form for a client. `it` is the metadata of the file for the client.
 pub(crate) fn outward(found: Xattrs, it: &Metadata) -> Xattrs {
     let mut told = Xattrs::new();
     for (name, value) in found {
@@ -88,7 +89,7 @@ pub(crate) fn outward(found: Xattrs, it: &Metadata) -> Xattrs {
                 acl(read.and_then(|acl| acl.access(it.mode, |id, _| id)), ACCESS)
             }
             DEFAULT_ACL => acl(acl_from_attribute(&value).and_then(|acl| acl.default(|id, _| id)), DEFAULT),
-            // Real ones are of real permissions.
+            // Real ACLs belong to the real permissions.
             name if name.starts_with(SYSTEM) || name.starts_with(OWN) => None,
             name => match name.strip_prefix(PREFIX) {
                 Some(other) => Some((other.to_vec(), value)),
@@ -109,7 +110,8 @@ fn is_acl(name: &[u8]) -> bool {
     name == ACCESS.as_bytes() || name == DEFAULT.as_bytes()
 }
 
-/// Where an attribute is kept, and as what; `it` is what the file is taken for.
+/// The attribute and the value in which a client's attribute is stored. `it` is the metadata of the file for the
+/// client.
 pub(crate) fn inward(
     name: &[u8],
     value: Option<&[u8]>,
@@ -161,7 +163,7 @@ mod tests {
         ] {
             assert!(shown(file(), Some(bad.as_bytes())).is_err(), "{bad}");
         }
-        // Nobody makes a directory of a file.
+        // A file cannot stand for a directory.
         assert!(shown(file(), Some(&value(&directory))).is_err());
         assert!(shown(directory, Some(&value(&device))).is_err());
     }

@@ -1,19 +1,21 @@
-//! A directory of this machine that is received into.
+//! A directory of this machine as a target.
 //!
-//! Other users of the machine may change the tree while it is written to. What must hold whatever they do:
+//! Other users of the machine may change the tree while it is written to. The following must hold whatever they do:
 //!
-//! - **Nothing outside is reached.** Each name is used in a directory that is held open. Directories are opened below the root
-//!   with `openat2` (`BENEATH`, `NO_SYMLINKS`, `NO_MAGICLINKS`), or name by name without following links where the kernel does
-//!   not have it. A last name that is a symbolic link is the link itself.
-//! - **Nothing else is changed.** What was found at a path has a number. Before its attributes or content are changed, it is
-//!   opened by a descriptor that only names it, and has to have that number still. Devices and fifos are never opened.
-//! - **Nothing half-done is seen.** A file is written under a temporary name, `.NAME.XXXXXX`, for its writer only. It gets its
-//!   attributes there, and is renamed when its content is right. A link, device or fifo that replaces another is made in the
-//!   same way. `--inplace` and `--append` write into the file itself, as they say.
-//! - **What a crash leaves** is old files, new files, and at most one temporary name. With `--fsync` the content of a file is on
-//!   disk before it is renamed.
+//! - **Nothing outside is reached.** Each name is used in a directory that is held open. Directories are opened below
+//!   the root with `openat2` (`BENEATH`, `NO_SYMLINKS`, `NO_MAGICLINKS`). Where the kernel does not have it, they are
+//!   opened component by component without following links. If the last component is a symbolic link, the link itself
+//!   is used.
+//! - **Nothing else is changed.** The file that was found at a path has a number. Before its attributes or content are
+//!   changed, it is opened by a descriptor that gives no access to its content, and must still have that number.
+//!   Devices and fifos are never opened.
+//! - **No incomplete file is visible.** A file is written under a temporary name, `.NAME.XXXXXX`, with access for its
+//!   writer only. It gets its attributes there, and is renamed when its content is correct. A link, device or fifo that
+//!   replaces another is made in the same way. `--inplace` and `--append` write into the file itself, as they say.
+//! - **After a crash** there are old files, new files, and at most one temporary file. With `--fsync` the content of a
+//!   file is on disk before it is renamed.
 //!
-//! The thread that receives is the user of the module, so the kernel decides what it may do.
+//! The receiving thread runs as the user of the module, so the kernel decides what it may do.
 
 mod open;
 mod temporary;
@@ -39,21 +41,21 @@ use super::{Found, Node, Target, TargetError, Ways};
 use crate::history::Moment;
 use crate::source::{Metadata, xattrs};
 
-/// Permissions of what is only its writer's business.
+/// Permissions of files that only their writer may access.
 const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
-/// Bits that a change of owner takes away.
+/// The bits that a change of owner clears.
 const LENDING: u32 = 0o6000;
 const CHUNK: usize = 1 << 20;
 
-/// A directory of this machine.
+/// A directory of this machine as a target.
 pub struct DirectoryTarget {
     directories: Directories,
     ways: Ways,
     reading: LastFile,
     writing: LastFile,
-    /// The temporary name in use, which goes with this.
+    /// The temporary file in use. It is removed when this is dropped.
     temporary: Mutex<Option<Vec<u8>>>,
-    /// Permissions of new files in the directory last asked for.
+    /// The directory of the last request for the permissions of new files, and these permissions.
     mask: Mutex<Option<(Vec<u8>, u32)>>,
     umask: u32,
     is_privileged: bool,
@@ -61,19 +63,19 @@ pub struct DirectoryTarget {
 }
 
 impl DirectoryTarget {
-    /// Opens a directory, to be written to as the user that this thread is.
+    /// Opens a directory, which is written to as the user of this thread.
     ///
     /// # Errors
-    /// When it is none, or cannot be opened.
+    /// When it cannot be opened, or is not a directory.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Self::at(rustix::fs::open(path, flags, Mode::empty())?)
     }
 
-    /// The same of one that is open for names in it.
+    /// A target of an open directory.
     ///
     /// # Errors
-    /// When the system does not tell the groups of this thread.
+    /// When the system does not return the groups of this thread.
     pub fn at(root: OwnedFd) -> io::Result<Self> {
         let groups = rustix::process::getgroups()?.into_iter().chain([rustix::process::getegid()]);
         Ok(Self {
@@ -89,10 +91,10 @@ impl DirectoryTarget {
         })
     }
 
-    /// The same, with links that lead where they lead, also outside.
+    /// The same target, with links that are followed even outside.
     ///
     /// # Errors
-    /// When the system does not tell where the directory is.
+    /// When the system does not return the path of the directory.
     pub fn following_anywhere(mut self) -> io::Result<Self> {
         self.directories.allow_outside()?;
         Ok(self)
@@ -102,7 +104,7 @@ impl DirectoryTarget {
         Found { node: Node { id: metadata.id, way: Some(path.into()) }, metadata }
     }
 
-    /// What was just made.
+    /// The file that was just created.
     fn made(&self, path: &[u8]) -> io::Result<Found> {
         let found = self.directories.with(path, |directory, name| look_at(directory, name))?;
         Ok(Self::found(path, found.ok_or(Errno::NOENT)?))
@@ -135,8 +137,8 @@ impl DirectoryTarget {
         Ok(self.writing.keep(node.id, self.directories.with(way(node), open)?))
     }
 
-    /// Does something that needs to read or write a file or directory of this user's own, which its permissions may
-    /// not allow: then they do for a moment.
+    /// Does something that must read or write the content of a file or directory of this user. If its permissions
+    /// forbid that, they are changed for a moment.
     fn with_rights<T>(&self, node: &Node, mut work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         let error = match work() {
             Err(error) if error.raw_os_error() == Some(Errno::ACCESS.raw_os_error()) => error,
@@ -155,7 +157,8 @@ impl DirectoryTarget {
         done
     }
 
-    /// A file or directory, open in some way, where there is no `/proc` by which something that is only held can be changed.
+    /// An open file or directory, for changes where there is no `/proc` to change it through a descriptor without
+    /// access.
     fn opened(&self, node: &Node) -> io::Result<Arc<std::fs::File>> {
         if let Some(file) = self.writing.get(node.id) {
             return Ok(file);
@@ -188,7 +191,7 @@ impl DirectoryTarget {
         }
     }
 
-    /// Makes something with a name in a directory.
+    /// Creates a file of any kind with a name in a directory.
     fn make(&self, directory: &OwnedFd, name: &[u8], kind: NewKind<'_>, permissions: u32) -> io::Result<()> {
         let mode = Mode::from_raw_mode(permissions & 0o7777);
         let node = |kind, device| rustix::fs::mknodat(directory, name, kind, mode, device);
@@ -213,7 +216,7 @@ impl DirectoryTarget {
         Ok(())
     }
 
-    /// Takes a temporary name away.
+    /// Removes the temporary file.
     fn drop_temporary(&self) {
         if let Some(path) = self.temporary.lock().take() {
             let removed = self
@@ -228,7 +231,7 @@ impl DirectoryTarget {
         }
     }
 
-    /// Copies a file to a temporary name in another directory, with its attributes, ACLs among them if it says so.
+    /// Copies a file with its attributes to a temporary name in another directory. ACLs are copied only `with_acls`.
     fn copy(&self, node: &Node, path: &[u8], with_acls: bool) -> io::Result<Found> {
         let before = self.metadata(node)?;
         let from = self.writing.get(node.id).map_or_else(|| self.reader(node), Ok)?;
@@ -249,7 +252,7 @@ impl DirectoryTarget {
                 let (seconds, nanoseconds) = (time.seconds, time.nanoseconds);
                 Some(SetTime::To(snowmelt_zpl::Timestamp { seconds, nanoseconds }))
             };
-            // What it has from the directory that it was made in.
+            // Attributes that the file inherited from its directory.
             let inherited = self.xattrs(&made.node)?;
             for name in inherited.keys().filter(|name| !all.contains_key(*name)) {
                 self.set_xattr(&made.node, name, None)?;
@@ -290,7 +293,7 @@ fn way(node: &Node) -> &[u8] {
     node.way.as_deref().unwrap_or_default()
 }
 
-/// The permissions that this process takes from what it makes. There is no call that only asks.
+/// The umask of this process. No system call returns it without changing it.
 fn umask() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let text = status.lines().find_map(|line| line.strip_prefix("Umask:"));
@@ -331,7 +334,7 @@ impl Target for DirectoryTarget {
         match found {
             Ok(found) => Ok(found.map(|metadata| Self::found(path, metadata))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            // A symbolic link on the way is no directory.
+            // A symbolic link in the path counts as something that is not a directory.
             Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
                 Err(Errno::NOTDIR.into())
             }
@@ -360,7 +363,7 @@ impl Target for DirectoryTarget {
                 continue;
             }
             let below = if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() };
-            // What is gone by now is not there.
+            // A file that vanished meanwhile is left out.
             if let Some(metadata) = look_at(&opened, name)? {
                 all.push((name.to_vec(), Self::found(&below, metadata)));
             }
@@ -380,7 +383,7 @@ impl Target for DirectoryTarget {
                 self.directories.with(path, |directory, name| xattrs::of_name(directory, name))
             })?,
         };
-        // Others can be set by root only, as with rsync.
+        // Only root can set the others, as with rsync.
         all.retain(|name, _| self.takes_xattr(name));
         Ok(all)
     }
@@ -389,7 +392,7 @@ impl Target for DirectoryTarget {
         self.reader(node)?.read_at(buffer, offset)
     }
 
-    /// Blocks of a file that is written in place are taken only from behind where it is written: senders see to that.
+    /// When a file is written in place, senders use only blocks behind the position of writing.
     fn is_old(&self, _node: &Node) -> bool {
         true
     }
@@ -468,7 +471,7 @@ impl Target for DirectoryTarget {
         }
     }
 
-    /// What a file held is known no more.
+    /// The previous content of a file is not known any more.
     fn restore(&self, _node: &Node) -> io::Result<()> {
         Ok(())
     }
@@ -477,7 +480,7 @@ impl Target for DirectoryTarget {
         let (held, before) = self.hold(node)?;
         let path = || path_of(&held);
         if set.uid.is_some() || set.gid.is_some() {
-            // All ones would mean "leave it", and is no number that a file can have.
+            // This number would mean "leave it unchanged", and cannot be an owner.
             let is_none = |id: Option<u32>| id == Some(u32::MAX);
             if is_none(set.uid) || is_none(set.gid) {
                 return Err(Errno::INVAL.into());
@@ -524,7 +527,7 @@ impl Target for DirectoryTarget {
                 |temporary: &[u8]| Ok(rustix::fs::linkat(from.0, from.1, to.0, temporary, AtFlags::empty())?);
             let (temporary, ()) = temporary::make(to.1, link)?;
             let renamed = rustix::fs::renameat(to.0, temporary.as_slice(), to.0, to.1);
-            // It is still there also where both names were of one file.
+            // If both names were of the same file, the temporary name still exists.
             let _ = rustix::fs::unlinkat(to.0, temporary.as_slice(), AtFlags::empty());
             Ok(renamed?)
         })
@@ -577,7 +580,7 @@ impl Target for DirectoryTarget {
     }
 }
 
-/// The permissions that a default ACL gives to what is new.
+/// The permissions that a default ACL gives to new files.
 fn permissions_of(acl: &PosixAcl) -> u32 {
     let of =
         |tag| acl.entries.iter().find(|entry| entry.tag == tag).map(|entry| u32::from(entry.permissions));

@@ -1,4 +1,4 @@
-//! Directories and files of a directory target, held open.
+//! Open directories and files of a directory target.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -14,18 +14,18 @@ use crate::source::Metadata;
 use crate::source::directory::metadata_of;
 use crate::source::inside::{Follow, open_inside};
 
-/// Directories held open at a time: those that are written in, and those that are looked at ahead of that.
+/// The most directories that are held open: those that are written to, and those that are looked up ahead.
 const OPEN_MAX: usize = 64;
-/// How a directory is opened for names in it.
+/// The flags that open a directory for access to names in it.
 const NAMES: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW);
 
-/// What a descriptor is of.
+/// The metadata of an open file.
 pub(super) fn look(fd: impl AsFd) -> io::Result<Metadata> {
     let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
     Ok(metadata_of(&stat))
 }
 
-/// What has a name in a directory; a symbolic link itself.
+/// The metadata of the file with this name in a directory. A symbolic link is not followed.
 pub(super) fn look_at(directory: impl AsFd, name: &[u8]) -> io::Result<Option<Metadata>> {
     match rustix::fs::statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS) {
         Ok(stat) => Ok(Some(metadata_of(&stat))),
@@ -34,7 +34,7 @@ pub(super) fn look_at(directory: impl AsFd, name: &[u8]) -> io::Result<Option<Me
     }
 }
 
-/// A path's directory, and its last name.
+/// The directory of a path, and its last component.
 pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(at) => (&path[..at], &path[at + 1..]),
@@ -42,21 +42,20 @@ pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// The names of a path.
+/// The components of a path.
 fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/').filter(|name| !name.is_empty())
 }
 
-/// Whether a path has no name of its own: the root, or a directory above it.
+/// Whether a path has no name of its own: it is the root, or a directory above it.
 pub(super) fn is_nameless(path: &[u8]) -> bool {
     path.is_empty() || split(path).1 == b".."
 }
 
-/// The directories below a root.
+/// The open directories below a root.
 pub(super) struct Directories {
     root: Arc<OwnedFd>,
-    /// Where paths that begin with ".." are allowed: the root directory of this machine, and the way from it to the
-    /// root.
+    /// Set if paths may begin with "..": the root directory of this machine, and the path from it to the root.
     machine: Option<(OwnedFd, Vec<u8>)>,
     known: Mutex<HashMap<Vec<u8>, Arc<OwnedFd>>>,
 }
@@ -66,7 +65,7 @@ impl Directories {
         Self { root: Arc::new(root), machine: None, known: Mutex::default() }
     }
 
-    /// Allows paths that begin with "..": they lead out of the root.
+    /// Allows paths that begin with "..". They lead out of the root.
     pub(super) fn allow_outside(&mut self) -> io::Result<()> {
         let way = rustix::fs::readlink(path_of(&self.root), Vec::new())?.into_bytes();
         let machine =
@@ -75,12 +74,12 @@ impl Directories {
         Ok(())
     }
 
-    /// How many names lead from the root directory of this machine to the root, where paths may begin with "..".
+    /// The number of components from the root directory of this machine to the root, if paths may begin with "..".
     pub(super) fn depth(&self) -> Option<usize> {
         self.machine.as_ref().map(|(_, way)| names(way).count())
     }
 
-    /// Opens what is at a path as it is. No symbolic link is followed.
+    /// Opens the file at a path. No symbolic link is followed.
     pub(super) fn open(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
         if let Some((machine, way)) = self.machine.as_ref().filter(|_| names(path).next() == Some(b"..")) {
             let mut all: Vec<&[u8]> = names(way).collect();
@@ -95,7 +94,7 @@ impl Directories {
         Ok(open_inside(&*self.root, path, flags | OFlags::NOFOLLOW, Follow::Nothing)?)
     }
 
-    /// A directory for the names in it, and whether it was open before.
+    /// A directory for access to names in it, and whether it was open before.
     fn directory(&self, path: &[u8]) -> io::Result<(Arc<OwnedFd>, bool)> {
         if path.is_empty() {
             return Ok((self.root.clone(), false));
@@ -112,8 +111,8 @@ impl Directories {
         Ok((opened, false))
     }
 
-    /// Does something with a path's directory and its last name. Where the directory has been open for a while and the name is
-    /// not found, others may have put another directory in its place: then it is looked for again.
+    /// Calls `work` with the directory of a path and its last component. If the directory was open before and the name
+    /// is not found, others may have replaced the directory. Then it is opened again.
     pub(super) fn with<T>(
         &self,
         path: &[u8],
@@ -142,7 +141,7 @@ impl Directories {
         self.with(first, |one, name| self.with(second, |other, to| work((one, name), (other, to))))
     }
 
-    /// A directory has another name now, or none, and so has all that was in it.
+    /// Closes a directory that was renamed or removed, and all directories below it.
     pub(super) fn forget(&self, path: &[u8]) {
         let is_in =
             |known: &[u8]| known.strip_prefix(path).is_some_and(|rest| matches!(rest, [] | [b'/', ..]));
@@ -150,10 +149,10 @@ impl Directories {
     }
 }
 
-/// Device and number of a file.
+/// The device and inode number of a file.
 type Id = (u64, u64);
 
-/// The file that was read or written last.
+/// The file that was last read or written.
 #[derive(Default)]
 pub(super) struct LastFile(Mutex<Option<(Id, Arc<File>)>>);
 
@@ -173,10 +172,10 @@ impl LastFile {
     }
 }
 
-/// A descriptor that names what was found at a path before, and can do nothing with its content.
+/// Opens the file that was found at a path before, without access to its content.
 ///
 /// # Errors
-/// `ESTALE` if something else is there now.
+/// `ESTALE` if the file there is different now.
 pub(super) fn hold(directory: impl AsFd, name: &[u8], id: (u64, u64)) -> io::Result<(OwnedFd, Metadata)> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let node = rustix::fs::openat(directory, name, flags, Mode::empty())?;
@@ -187,12 +186,12 @@ pub(super) fn hold(directory: impl AsFd, name: &[u8], id: (u64, u64)) -> io::Res
     Ok((node, found))
 }
 
-/// A path that leads to what a descriptor is of, whatever has happened to its name. Of a symbolic link, to the link itself.
+/// A path to an open file that stays valid when its name changes. For a symbolic link, it is the link itself.
 pub(super) fn path_of(node: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", node.as_raw_fd())
 }
 
-/// Opens a regular file or directory by its name to be looked at, which must be the one that was found there before.
+/// Opens a regular file or directory by its name for reading. It must be the one that was found there before.
 pub(super) fn open_plain(directory: &OwnedFd, name: &[u8], id: (u64, u64)) -> io::Result<File> {
     let (_, found) = hold(directory, name, id)?;
     if !found.is_file() && !found.is_dir() {
@@ -206,8 +205,8 @@ pub(super) fn open_plain(directory: &OwnedFd, name: &[u8], id: (u64, u64)) -> io
     }
 }
 
-/// Opens a regular file, which must be the one that was found there before. Devices and fifos are not opened, not even for a
-/// moment.
+/// Opens a regular file. It must be the one that was found there before. Devices and fifos are never opened, not even
+/// for a moment.
 pub(super) fn open_same(
     directory: &OwnedFd,
     name: &[u8],
@@ -219,7 +218,7 @@ pub(super) fn open_same(
         return Err(Errno::STALE.into());
     }
     match rustix::fs::open(path_of(&node), access | OFlags::CLOEXEC, Mode::empty()) {
-        // Without /proc: by its name, and it has to be the same.
+        // Without /proc, the file is opened by its name, and must be the same.
         Err(Errno::NOENT) => {
             let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
             let file = rustix::fs::openat(directory, name, flags, Mode::empty())?;

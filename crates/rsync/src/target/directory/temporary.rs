@@ -1,22 +1,22 @@
-//! Temporary names: `.NAME.XXXXXX`, as rsync has them.
+//! Temporary names in rsync's form: `.NAME.XXXXXX`.
 
 use std::io;
 
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Longest name that Linux's filesystems have.
+/// The longest name in Linux's filesystems, in bytes.
 const NAME_MAX: usize = 255;
 const SUFFIX_LEN: usize = 6;
-/// Names that are tried.
+/// The most names that are tried.
 const TRIES: usize = 100;
 const LETTERS: &[u8; 62] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 
-/// A temporary name for what is to have a name.
+/// A temporary name for a file that will have this name.
 fn temporary_name(name: &[u8]) -> io::Result<Vec<u8>> {
     let name = name.strip_prefix(b".").unwrap_or(name);
     let room = NAME_MAX - SUFFIX_LEN - 2;
-    // Not in the middle of a letter of UTF-8, which some filesystems refuse.
+    // A UTF-8 character is not cut, because some filesystems reject that.
     let is_begin = |at: &usize| name.get(*at).is_none_or(|byte| byte & 0xc0 != 0x80);
     let end = (0..=name.len().min(room)).rev().find(is_begin).unwrap_or(0);
     let mut random = [0; SUFFIX_LEN];
@@ -25,10 +25,10 @@ fn temporary_name(name: &[u8]) -> io::Result<Vec<u8>> {
     Ok([b".", &name[..end], b".", &suffix].concat())
 }
 
-/// Makes something with a temporary name. `make` fails with "it exists already" if the name is taken.
+/// Creates something with a temporary name. `make` must fail with `AlreadyExists` if the name is taken.
 ///
 /// # Errors
-/// What `make` fails with otherwise.
+/// The other errors of `make`.
 pub(super) fn make<T>(name: &[u8], mut make: impl FnMut(&[u8]) -> io::Result<T>) -> io::Result<(Vec<u8>, T)> {
     for _ in 0..TRIES {
         let temporary = temporary_name(name)?;
