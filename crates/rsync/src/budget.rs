@@ -40,7 +40,7 @@ impl MemoryBudget {
 const QUARTER_MIN: u64 = 256 << 20;
 const QUARTER_MAX: u64 = 8 << 30;
 
-/// Bytes that a quarter of this machine's memory is, between bounds.
+/// A quarter of this machine's memory in bytes, within bounds.
 pub fn quarter_of_memory() -> usize {
     let info = rustix::system::sysinfo();
     let bytes = u64::from(info.mem_unit).saturating_mul(info.totalram as u64);

@@ -23,7 +23,7 @@ use crate::wire::Patience;
 
 /// The most bytes of content or blocks that are processed.
 const CONTENT_MAX: usize = 16 << 20;
-/// A block length. Shorter blocks never match in rsync.
+/// The number of bytes that a block counts for. rsync has no shorter blocks.
 const BLOCK_LEN: usize = 700;
 /// The most files of an index that are looked up by name.
 const LOOKED_AT_MAX: usize = 10_000;

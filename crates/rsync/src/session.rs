@@ -130,8 +130,8 @@ fn is_incremental(options: &Options, paths: &[Vec<u8>]) -> bool {
         && paths.iter().all(is_plain)
 }
 
-/// Whether a receiving session uses incremental recursion. Not if all files must be known before the start, or still be
-/// known at the end.
+/// Whether a receiving session uses incremental recursion. It does not if all files must be known before the start, or
+/// must still be known at the end.
 fn is_received_incrementally(options: &Options, is_staged: bool) -> bool {
     let deletes_apart = matches!(options.delete, Delete::Before | Delete::After);
     options.can(b'i')

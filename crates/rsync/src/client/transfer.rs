@@ -19,7 +19,7 @@ use crate::target::Target;
 use crate::token::{TokenReader, TokenWriter};
 use crate::wire::{MuxReader, MuxWriter, QueueWriter, ReadWire, drain};
 
-/// The longest time without data to a server that has a timeout.
+/// The timeout that is assumed for the server. This side sends something at least twice in this time.
 const SIGNS_OF_LIFE: Duration = Duration::from_secs(30);
 /// The most messages that are read in search of a reason after a connection failed.
 const LAST_WORDS_MAX: usize = 1000;

@@ -118,7 +118,8 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Adds the rules of a file. A file that cannot be read has no rules. If another file includes it, that is an error.
+    /// Adds the rules of a file. A file that cannot be read has no rules. If another file includes it, that is an
+    /// error.
     fn file(&mut self, merge: &Merge, list: &mut List, depth: usize) -> Result<()> {
         let path = match self.directory {
             b"" => merge.name.clone(),

@@ -34,12 +34,12 @@ pub enum IndexError {
         /// The length of the file.
         found: u64,
     },
-    /// It is not read, for it would be kept in memory.
+    /// The file is too long to be read, because it would be kept in memory.
     #[error("an index of {found} bytes is not read: it may take {most} bytes, a quarter of the memory")]
     TooLong {
-        /// There are.
+        /// The length of the file, in bytes.
         found: u64,
-        /// May be.
+        /// The greatest length, in bytes.
         most: u64,
     },
     /// The digest does not match.

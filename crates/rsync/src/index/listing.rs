@@ -152,7 +152,7 @@ impl<'a> Records<'a> {
         &self.before.name
     }
 
-    /// All directories that are left.
+    /// All remaining records of directories.
     pub fn directories(mut self) -> Result<Vec<Record>, IndexError> {
         let mut found = Vec::new();
         while let Some(fields) = self.next()? {

@@ -132,10 +132,10 @@ impl Index {
         Self::read(&Self::open(path)?, path)
     }
 
-    /// Opens the file at a path. What is no regular file is not waited for.
+    /// Opens the file at a path. Opening never blocks.
     ///
     /// # Errors
-    /// When there is none.
+    /// When it cannot be opened, or is not a regular file.
     pub(crate) fn open(path: &Path) -> Result<File, IndexError> {
         let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
         let opened = File::options().read(true).custom_flags(flags).open(path).and_then(|file| {
@@ -166,19 +166,20 @@ impl Index {
         let expected = header.len;
         let len = usize::try_from(expected).ok().filter(|_| expected == found);
         let len = len.ok_or(IndexError::Length { expected, found })?;
-        // In memory the tables take up to so many times their bytes.
+        // The most memory that the tables can take. An entry has at least four bytes in the table of shared values, and
+        // one in that of attribute sets.
         let shared = header.sets.saturating_sub(header.shared).saturating_mul(size_of::<Shared>() as u64 / 4);
         let sets = header.slots.saturating_sub(header.sets).saturating_mul(size_of::<usize>() as u64);
         if found.saturating_add(shared).saturating_add(sets) > most {
             return Err(IndexError::TooLong { found, most });
         }
-        // Nothing is kept of a file that is not what was written.
+        // A file without a valid digest is not kept in memory.
         check_digest(file, &head, found).map_err(io)?.then_some(()).ok_or(IndexError::Digest)?;
         file.rewind().map_err(io)?;
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(len).map_err(|error| io(error.into()))?;
         file.take(found).read_to_end(&mut bytes).map_err(io)?;
-        // It may have changed since.
+        // The file may have changed meanwhile.
         Self::parse(bytes)
     }
 
@@ -321,7 +322,7 @@ impl Index {
     }
 }
 
-/// Whether a file of this length, of which `head` was read, ends with its digest.
+/// Whether a file of this length ends with a valid digest. `head` is its start, which was read already.
 fn check_digest(mut file: &File, head: &[u8], len: u64) -> std::io::Result<bool> {
     let content = len.saturating_sub((head.len() + DIGEST_LEN) as u64);
     let mut hash = blake3::Hasher::new();

@@ -101,7 +101,7 @@ pub(super) fn place(
     seen: io::Result<Vec<Seen>>,
     unread: &mut Vec<Unread>,
 ) -> Result<Vec<Place>, IndexError> {
-    // The others take much more memory than in the index.
+    // Other records take much more memory than in the index.
     let before =
         builder.listing(number)?.map_or(Ok(Vec::new()), |listing| listing.records().directories())?;
     let seen = match seen {

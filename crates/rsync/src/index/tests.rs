@@ -271,7 +271,7 @@ fn a_file_that_nobody_wrote_is_not_waited_for_nor_kept_in_memory() {
     let read = |most| (&file).rewind().map(|()| Index::read_up_to(&file, &at("index"), most)).unwrap();
     read(most).unwrap();
     assert!(matches!(read(len), Err(IndexError::TooLong { found, .. }) if found == len));
-    // Longer than any memory, without taking room on the disk.
+    // Longer than any memory, but sparse on the disk.
     let mut header = Header::read(&bytes).unwrap();
     for (len, is_read) in [(1 << 43, false), (64 << 20, true)] {
         header.len = len;

@@ -159,8 +159,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// Looks for a directory, link, device or similar file in the further directories. Returns whether it need not be
-    /// created, and what it is compared with. The flag is false if the client is not told, because nothing differs.
+    /// Looks for a directory, link, device or similar file in the further directories. Also returns whether the client
+    /// is told of the file. It is not told of one that agrees completely, unless it wants that.
     pub(super) fn node_elsewhere(&mut self, index: u32, path: &[u8]) -> Result<(Elsewhere, bool)> {
         if self.basis_dirs.is_empty() {
             return Ok((Elsewhere::Nothing, true));

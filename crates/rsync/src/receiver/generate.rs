@@ -160,8 +160,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(())
     }
 
-    /// Without `--perms`, keeps the permissions of the present file. Then applies this side's own changes of
-    /// permissions.
+    /// Without `--perms`, takes the permissions of the present file, or those that the target allows for a new one.
+    /// Then applies this side's own changes of permissions.
     fn settle_mode(&mut self, index: u32, path: &[u8], found: Option<&Found>) {
         if !self.options.perms {
             self.keep_mode(index, path, found);

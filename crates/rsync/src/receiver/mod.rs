@@ -71,7 +71,7 @@ enum Asked {
     Request(Pending),
     /// The end of one of several lists.
     ListDone,
-    /// The end of a phase. Hard links to files of the next phase are reported in that phase.
+    /// The end of a phase. Hard links to files that arrive later are reported after it.
     Done,
 }
 

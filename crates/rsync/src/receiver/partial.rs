@@ -85,7 +85,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(())
     }
 
-    /// Sets an old time, so that the file does not count as complete.
+    /// Sets the time to 1970, so that the file does not count as complete.
     fn mark(&self, node: &Node) -> io::Result<()> {
         let set = SetAttributes { mtime: Some(SetTime::To(<_>::default())), ..SetAttributes::default() };
         self.into.target.set_attributes(node, &set)
