@@ -1,4 +1,4 @@
-//! Tests old versions of the protocol, back to rsync 2.6, with stock rsync that is told to use them.
+//! Tests old versions of the protocol, back to rsync 2.6, with stock rsync and `--protocol`.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;

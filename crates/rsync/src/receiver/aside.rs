@@ -108,8 +108,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
         // The present file has the values that the sender did not send.
         let old = self.into.target.stat(path).ok().flatten().filter(Found::is_file).map(|found| found.node);
-        // A change of owner clears some attributes, and only root can change it. Other users may not be able to set
-        // attributes of a read-only file. So the order differs.
+        // Root sets the owner first, because a change of owner clears some extended attributes. Other users cannot
+        // change it, but may not be able to set extended attributes once a file is read-only.
         match self.into.target.is_privileged() {
             true => {
                 self.settle_attributes(index, path, &has, true)?;

@@ -664,7 +664,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         members.iter().copied().filter(|index| *index >= first).find(is_there)
     }
 
-    /// Fails the hard links that wait for this name, if nothing was done or requested for it.
+    /// Fails the hard links that wait for this name, if it has no result and its content was not requested.
     pub(super) fn give_up_unsettled(&mut self, index: u32) -> Result<()> {
         let is_asked = matches!(self.pending.back(), Some(Asked::Request(last)) if last.index == index && last.flags & item::TRANSFER != 0);
         let Some(one) = self.list.get(index).filter(|one| !is_asked && one.group.is_some()) else {
@@ -701,7 +701,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     /// Records the result of a leader, and processes the hard links that wait for it.
     pub(super) fn settle_links(&mut self, index: u32, state: Leader) -> Result<()> {
         let one = &self.list[index as usize];
-        // A skipped name is not a leader if none was chosen yet.
+        // A name that is skipped before its group has a leader is not the leader.
         let Some(group) = self.links.of(one).filter(|group| group.leader == Some(index)) else {
             return Ok(());
         };

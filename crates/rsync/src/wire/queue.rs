@@ -32,7 +32,7 @@ impl Write for QueueWriter {
 ///
 /// # Errors
 /// When the connection fails.
-#[allow(clippy::needless_pass_by_value)] // So that who writes learns of a failure.
+#[allow(clippy::needless_pass_by_value)] // Dropped at the end, so that the writer notices a failure.
 pub fn drain(queue: Receiver<Vec<u8>>, to: &mut impl Write) -> io::Result<()> {
     while let Ok(data) = queue.recv() {
         to.write_all(&data)?;

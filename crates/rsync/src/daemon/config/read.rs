@@ -11,7 +11,7 @@ const DEPTH_MAX: usize = 10;
 /// The state of reading a configuration.
 pub(super) struct Reader {
     config: Config,
-    /// The parameters before the first module or in "[global]". Modules begin with them.
+    /// The parameters before the first module or in `[global]`. Modules begin with them.
     defaults: Draft,
     current: Option<Draft>,
     /// The number of files that are being read, one included by the other.
