@@ -22,10 +22,9 @@ fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
 fn wait_for_owner(process: u32) {
     wait_for("ownership", || {
         let Ok(descriptors) = fs::read_dir(format!("/proc/{process}/fd")) else { return false };
-        descriptors.flatten().any(|entry| {
-            fs::read_link(entry.path())
-                .is_ok_and(|file| file.ends_with("lock") || file.ends_with("first.img"))
-        })
+        descriptors
+            .flatten()
+            .any(|entry| fs::read_link(entry.path()).is_ok_and(|file| file.ends_with("lock")))
     });
 }
 
@@ -73,18 +72,17 @@ fn commands_are_done_while_a_receive_goes_on() {
 #[test]
 fn the_owner_uses_the_places_of_the_caller() {
     let scratch = Scratch::new();
-    scratch.ok("pool create tank first.img --size 128M");
+    scratch.ok("pool create tank mirror one two");
     let mut receive =
         scratch.command("receive tank/home").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     wait_for_owner(receive.id());
     // The list of known pools is below the caller's XDG_CONFIG_HOME, not below that of the owner.
     let config = scratch.path().join("config-of-the-caller");
-    let mut attach =
-        scratch.command("--pool-dir first.img pool attach --size 128M tank first.img second.img");
+    let mut attach = scratch.command("--pool-dir one pool attach -w tank one third");
     let output = attach.env("XDG_CONFIG_HOME", &config).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let listed = fs::read_to_string(config.join("snowmelt/pools")).unwrap();
-    assert!(listed.contains("second.img"), "{listed}");
+    assert!(listed.contains("third"), "{listed}");
     drop(receive.stdin.take());
     receive.wait().unwrap();
 }
