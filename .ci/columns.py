@@ -4,7 +4,8 @@
 usage: .ci/columns.py [FILE...]
 
 Prose is: paragraphs and lists in Markdown (not tables, code blocks, headings, and lines without a space to break at),
-comments in Rust, Python and shell, and docstrings in Python. Without arguments all files of the repository are checked."""
+comments in Rust, Python and shell, and docstrings in Python. Without arguments, all files of the repository are
+checked."""
 import io
 import pathlib
 import re

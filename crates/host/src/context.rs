@@ -22,8 +22,8 @@ use crate::key_source::KnownKeys;
 use crate::lines::{Heard, PassOn};
 use crate::program::Program;
 
-/// Variables of the environment that commands read. When the owner of a pool executes a command, the caller passes all of
-/// them except [`PROCESS_VARIABLES`].
+/// Variables of the environment that commands read. When the owner of a pool executes a command, the caller passes all
+/// of them except [`PROCESS_VARIABLES`].
 pub const VARIABLES: &[&str] = &[
     "POSIXLY_CORRECT",
     "COLUMNS",

@@ -9,8 +9,8 @@ use std::path::Path;
 
 use crate::exit::Exit;
 
-/// The names of the helper. The second is for machines on which OpenZFS has the first. mount(8) looks for the last one if
-/// no type is given: the kernel reports this type for a mount.
+/// The names of the helper. The second is for machines on which OpenZFS has the first. mount(8) looks for the last one
+/// if no type is given: the kernel reports this type for a mount.
 const NAMES: [&str; 3] = ["mount.zfs", "mount.snowmelt", "mount.fuse.snowmelt"];
 /// mount(8): "incorrect invocation or permissions", and "mount failure".
 const STATUS_USAGE: u8 = 1;

@@ -1,4 +1,5 @@
-//! Other spellings of the program's arguments: those of `find`, `help` and `version`, and suggestions for mistyped verbs.
+//! Other spellings of the program's arguments: those of `find`, `help` and `version`, and suggestions for mistyped
+//! verbs.
 //!
 //! The programs `zfs` and `zpool` do not use this: their arguments and messages are those of ZFS.
 

@@ -1,8 +1,8 @@
 //! `send`: makes streams from snapshots, like OpenZFS's `zfs send`.
 //!
-//! A [`SendPlan`] contains what is sent, in order. It is made from a [`Catalog`](crate::Catalog) and holds views of everything that it
-//! sends, so that nothing of it is freed while it runs. Running it uses two threads: one walks the trees and reads
-//! blocks, the other computes checksums and writes. A queue of limited size connects them.
+//! A [`SendPlan`] contains what is sent, in order. It is made from a [`Catalog`](crate::Catalog) and holds views of
+//! everything that it sends, so that nothing of it is freed while it runs. Running it uses two threads: one walks the
+//! trees and reads blocks, the other computes checksums and writes. A queue of limited size connects them.
 //!
 //! - `plan`: what is sent, for each kind of request
 //! - `package`, `properties`: the list of filesystems in the head of a package

@@ -6,10 +6,10 @@
 //! for a while and then read in the order of their places. After each such batch, the position, the counters and the
 //! damaged blocks are committed together. A scrub that is interrupted continues where its last batch ended.
 //!
-//! Nothing waits for a scrub. A batch reads the state of one commit, and pins it. While a scrub is under way, blocks can
-//! pass only to roots that are frozen later, or to live trees. So walking the roots in this order misses no block that
-//! stays. Blocks born after the scrub began are skipped. Live trees may pass blocks to roots that are frozen while the
-//! live trees are walked. These roots are walked at the end.
+//! Nothing waits for a scrub. A batch reads the state of one commit, and pins it. While a scrub is under way, blocks
+//! can pass only to roots that are frozen later, or to live trees. So walking the roots in this order misses no block
+//! that stays. Blocks born after the scrub began are skipped. Live trees may pass blocks to roots that are frozen while
+//! the live trees are walked. These roots are walked at the end.
 //!
 //! If only a frame's header is damaged, the block is written again, and a relocation leads to it.
 

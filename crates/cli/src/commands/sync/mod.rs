@@ -48,8 +48,8 @@ const TICK: Duration = Duration::from_millis(100);
 /// Brings a copy up to date.
 ///
 /// # Errors
-/// When a side is not valid or cannot be reached. Datasets that cannot be brought up to date are reported, and change the
-/// exit status.
+/// When a side is not valid or cannot be reached. Datasets that cannot be brought up to date are reported, and change
+/// the exit status.
 pub fn run(app: &mut App<'_>, args: &SyncArgs) -> Result<Exit> {
     if let Some(transfer) = rsync::Transfer::parse(app, args)? {
         return rsync::run(app, args, &transfer);

@@ -6,9 +6,9 @@
 //!   the root with `openat2` (`BENEATH`, `NO_SYMLINKS`, `NO_MAGICLINKS`). Where the kernel does not have it, they are
 //!   opened component by component without following links. If the last component is a symbolic link, the link itself
 //!   is used.
-//! - **Nothing else is changed.** The file that was found at a path has an inode number. Before its attributes or content
-//!   are changed, it is opened with a descriptor that gives no access to its content, and must still have that number.
-//!   Devices and fifos are never opened.
+//! - **Nothing else is changed.** The file that was found at a path has an inode number. Before its attributes or
+//!   content are changed, it is opened with a descriptor that gives no access to its content, and must still have that
+//!   number. Devices and fifos are never opened.
 //! - **No incomplete file is visible.** A file is written under a temporary name, `.NAME.XXXXXX`, with access for its
 //!   writer only. It gets its attributes there, and is renamed when its content is correct. A link, device or fifo that
 //!   replaces another is made in the same way. `--inplace` and `--append` write into the file itself, as they say.
