@@ -325,7 +325,10 @@ fn machines_that_have_neither_are_told() {
             &["-r", "tank/home", "host:/srv/www"],
             "its rsync failed too: --recursive is not supported for rsync servers",
         ),
-        (&["--remote-command=/opt/snowmelt", "host:/srv/www", "tank/www"], "there is no '/opt/snowmelt'"),
+        (
+            &["--remote-command=/opt/snowmelt", "host:/srv/www", "tank/www"],
+            "'/opt/snowmelt' is not in its PATH",
+        ),
         (&["tank/home", "host:/srv/www.zstream"], only),
         (&["host:/srv/www", "zfs:rpool/www"], only),
         (&["host:/srv/www", "other:back/www"], only),

@@ -112,7 +112,7 @@ fn errors_name_line_and_what_is_allowed() {
             vec![":2:", "no template 'x'; there are: y"],
         ),
         ("[template.a]\nuse_template = \"b\"\n[template.b]\nuse_template = \"a\"\n", vec!["uses itself"]),
-        ("[template.a]\nrecursive = true\n", vec!["template 'a': 'recursive' belongs to datasets"]),
+        ("[template.a]\nrecursive = true\n", vec!["template 'a': 'recursive' is only for datasets"]),
         ("[dataset.a]\n[dataset.b]\npath = \"a\"\n", vec!["there are two sections for 'a'"]),
         ("timezone = \"Nowhere/Else\"\n", vec![":1:", "Nowhere/Else"]),
         ("[job.x]\nsource = \"a\"\ntarget = \"b\"\nwhen = \"often\"\n", vec![":4:", "\"after_snapshot\""]),

@@ -363,8 +363,10 @@ fn is_passing(error: &Error) -> bool {
     match error {
         Error::Generic { .. } => match status(error) {
             Some(status) => status >= 500 || matches!(status, 408 | 429),
-            // An invalid request, which cannot be sent, or an answer without an end.
-            None => !says(error, "builder error") && !says(error, TOO_MUCH),
+            // An invalid request, which cannot be sent, an answer without an end, or one that no object store gives.
+            None => !["builder error", TOO_MUCH, "Header missing from response"]
+                .iter()
+                .any(|text| says(error, text)),
         },
         Error::JoinError { .. } => true,
         _ => false,
