@@ -12,7 +12,9 @@ from .tools_world import World
 BEGIN = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
 KEEP = {'hourly': 36, 'daily': 30, 'monthly': 6, 'yearly': 1}
 SECONDS = {'hourly': 3600, 'daily': 86400, 'monthly': 31 * 86400, 'yearly': 365 * 86400}
-CONFIG = '''[pond/home]
+# No other check uses a dataset with this name. sanoid prunes nothing of a dataset while ps(1) shows a send or receive
+# of it.
+CONFIG = '''[pond/kept]
 	use_template = all
 	recursive = zfs
 
@@ -26,15 +28,15 @@ CONFIG = '''[pond/home]
 
 # For sanoid and for `snowmelt policy`: children with their own sections, and days around the end of summer time.
 ZONE, AUTUMN = 'Europe/Vienna', datetime.datetime(2026, 10, 21, 15, 0, tzinfo=datetime.timezone.utc)
-DATASETS = ('pond/home', 'pond/home/a', 'pond/home/a/b', 'pond/home/quiet', 'pond/vm', 'pond/vm/disk', 'pond/left')
-SECTIONS = '''[pond/home]
+DATASETS = ('pond/kept', 'pond/kept/a', 'pond/kept/a/b', 'pond/kept/quiet', 'pond/vm', 'pond/vm/disk', 'pond/left')
+SECTIONS = '''[pond/kept]
 	use_template = production
 	recursive = yes
 	process_children_only = yes
-[pond/home/a/b]
+[pond/kept/a/b]
 	use_template = production,few
 	hourly = 2
-[pond/home/quiet]
+[pond/kept/quiet]
 	use_template = ignore
 [pond/vm]
 	use_template = few
@@ -114,14 +116,14 @@ class Sanoid:
 
     def year(self, world):
         self.configure(world, CONFIG % '\n\t'.join('%s = %d' % pair for pair in KEEP.items()))
-        world.change('pond/home', 'mine')
-        world.change('pond/home/sub', 'mine')
+        world.change('pond/kept', 'mine')
+        world.change('pond/kept/sub', 'mine')
         hour, day = datetime.timedelta(hours=1), datetime.timedelta(days=1)
         times = [BEGIN + n * hour for n in range(24)] + [BEGIN + n * day for n in (*range(1, 300, 3), *range(300, 363))]
         times += [BEGIN + 363 * day + n * hour for n in range(48)]
         for when in times:
             self.cron(world, when)
-        for dataset in ('pond/home', 'pond/home/sub'):
+        for dataset in ('pond/kept', 'pond/kept/sub'):
             self.kept(world, dataset, times[-1])
         self.monitors(world, times[-1])
 
