@@ -313,7 +313,7 @@ fn machines_that_have_neither_are_told() {
     let scratch = Scratch::with_home();
     let rsh = script(&scratch, "bare", "exit 127");
     let neither = "neither 'snowmelt' nor 'rsync' is in its PATH";
-    let only = "there is no 'snowmelt' in its PATH";
+    let only = "'snowmelt' is not in its PATH";
     for (args, why) in [
         (&["host:/srv/www", "tank/www"][..], neither),
         (&["tank/home", "host:/srv/www"], neither),
