@@ -238,8 +238,9 @@ fn a_target_that_is_being_received_into_is_left_alone() {
         while !datasets.is_receiving(id) {
             std::thread::yield_now();
         }
-        refused(&pair.sync(true), FailureKind::Busy, &["a receive into 'back/vol' is under way", "wait"]);
+        let outcome = pair.sync(true);
         may_end.store(true, Ordering::SeqCst);
+        refused(&outcome, FailureKind::Busy, &["a receive into 'back/vol' is running", "wait"]);
     });
     // The partial receive of another program is continued.
     pair.done(&pair.sync(false));
