@@ -40,7 +40,8 @@ def python(text):
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT and lines[token.start[0] - 1].lstrip().startswith('#'):
             yield token.start[0], lines[token.start[0] - 1]
-        if token.type == tokenize.STRING and previous in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.NL):
+        begins_line = previous in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.NL)
+        if token.type == tokenize.STRING and begins_line:
             yield from ((number, lines[number - 1]) for number in range(token.start[0], token.end[0] + 1))
         if token.type not in (tokenize.COMMENT, tokenize.NL):
             previous = token.type

@@ -47,7 +47,7 @@ fn a_pool_without_features_refuses_what_needs_them() {
     let said = scratch.run_with_input("receive -s old/home", &plain);
     assert!(said.code == 1 && said.err.contains("feature extensible_dataset"), "{said:?}");
     scratch.receive("receive old/home", &plain);
-    // What it sends compressed needs no lz4, so that another pool of its kind takes it.
+    // Its compressed streams need no lz4, so another pool without that feature receives them.
     let again = scratch.to_file("send -c old/home@tuesday", "again.zstream");
     scratch.receive("receive old/copy", &again);
     scratch.ok("check old");

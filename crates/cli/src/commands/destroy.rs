@@ -219,7 +219,8 @@ fn all_at_once(
     destroyed.map_err(report::failed(attempt))
 }
 
-/// What can be destroyed, in the order of the plan. What cannot, keeps what it is below and what it was cloned from.
+/// Destroys each dataset and snapshot that can be destroyed, in the order of the plan. A dataset that stays keeps its
+/// parent and its origin.
 fn each_by_itself(
     app: &mut App<'_>,
     session: &Session,
@@ -231,7 +232,7 @@ fn each_by_itself(
     for dataset in &plan.datasets {
         let own = plan.snapshots.iter().filter(|snapshot| snapshot.id.dataset == dataset.id);
         let mut goes = snapshots_that_can(app, session, args, own, &kept)?;
-        // What is in it has been complained of.
+        // A dataset or clone that keeps it was reported before.
         goes &= !kept.datasets.contains(&dataset.id);
         if goes {
             let one = DestroyPlan { datasets: vec![dataset.clone()], ..DestroyPlan::default() };
@@ -249,12 +250,12 @@ fn each_by_itself(
     if all { Ok(()) } else { Err(CliError::Reported) }
 }
 
-/// What has to stay for something that could not be destroyed.
+/// Datasets and snapshots that must stay, because something that depends on them could not be destroyed.
 #[derive(Default)]
 struct Kept {
-    /// It is in these.
+    /// The parents of datasets that stay.
     datasets: HashSet<DatasetId>,
-    /// It was cloned from these.
+    /// The origins of datasets that stay.
     origins: HashSet<SnapshotId>,
 }
 

@@ -119,7 +119,7 @@ fn print(app: &mut App<'_>, args: &PoolIostatArgs, pools: &[PoolFacts], last: &[
     Ok(())
 }
 
-/// What is allocated and free, reads and writes per second, and bytes of them.
+/// Allocated and free bytes, reads and writes per second, and bytes read and written per second.
 fn cells(
     args: &PoolIostatArgs,
     room: Option<(u64, u64)>,

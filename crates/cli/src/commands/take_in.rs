@@ -35,7 +35,7 @@ pub(super) struct ShadowTaker<'a, 'b> {
     shadow: &'a Shadow,
     /// Where the pool is.
     place: &'a Path,
-    /// What is known about an earlier shadow that no longer exists.
+    /// The facts known about an earlier shadow that no longer exists.
     lost: Option<&'a About>,
     lock: Mutex<Option<Lock>>,
 }
@@ -65,7 +65,7 @@ impl Suspects {
         self.objects.is_empty()
     }
 
-    /// What is known about an object. If several things are known, the worst one.
+    /// The state of an object. If several states apply, the worst one.
     fn get(&self, object: u64) -> Option<&Suspect> {
         let all = Suspect { object, is_lost: false }..=Suspect { object, is_lost: true };
         self.objects.range(all).next_back()

@@ -72,7 +72,7 @@ struct Standing {
     least: Level,
     watchdog: Watchdog,
     jobs: Vec<Running>,
-    /// What the last pass did not do, although it could seem due. This is reported only once.
+    /// Work that the last pass skipped although its time had come. It is reported only once.
     notes: BTreeSet<String>,
 }
 

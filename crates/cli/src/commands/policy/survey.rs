@@ -15,7 +15,7 @@ use crate::error::{CliError, Result};
 use crate::facts::PoolFacts;
 use crate::request::{Reply, Request};
 
-/// What was found, and the errors.
+/// The state of the datasets, and the errors.
 #[derive(Default)]
 pub(super) struct Survey {
     pub(super) state: State,

@@ -65,7 +65,7 @@ pub(super) fn run(app: &mut App<'_>, args: &SyncArgs, source: &Remote, target: &
     Ok(Exit::Ok)
 }
 
-/// What was or would be read into the shadow.
+/// The data that was or would be read into the shadow.
 fn tell(app: &mut App<'_>, args: &SyncArgs, taken: &TakenIn) -> Result<Exit> {
     let out = &mut app.context.out;
     if args.dry_run && args.json {

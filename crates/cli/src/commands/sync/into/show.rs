@@ -19,7 +19,7 @@ pub(in super::super) fn bytes(count: u64) -> String {
     format_bytes(count)
 }
 
-/// What was or would be done with one dataset.
+/// The result, or with `-n` the plan, for one dataset.
 pub(super) struct Told {
     /// The snapshot's name, without the dataset's.
     pub(super) snapshot: String,
@@ -74,7 +74,7 @@ impl Told {
     }
 }
 
-/// What was done, for programs or, with `-v`, for users.
+/// The results, for programs or, with `-v`, for users.
 pub(super) fn report(app: &mut App<'_>, args: &SyncArgs, told: &Told) -> Result<(), Unreached> {
     match args.json {
         true => say(app, &told.json(&args.source).to_string()),
