@@ -415,6 +415,31 @@ fn a_pool_that_hangs_keeps_no_other_and_is_told_of() {
     assert!(said.err.contains("one for 30 s: the pool there cannot be identified"), "{said:?}");
 }
 
+/// The mount's process copies the data as long as it owns the pool, and the process of `pool replace` afterwards.
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn a_replacement_goes_on_after_the_mount_that_began_it() {
+    const LEN: usize = 64 << 20;
+    // The new member is in a filesystem of another pool, so that copying takes longer than the unmount.
+    let (disk, world) = (Disk::new(), Mounting::new(Scratch::new()));
+    let (scratch, three) = (&world.scratch, disk.path("three"));
+    let list = || fs::read_to_string(scratch.path().join("config/snowmelt/pools")).unwrap();
+    scratch.ok("pool create tank mirror one two");
+    fill(scratch, "a", LEN, 5);
+    scratch.ok("mount tank/home mnt");
+    scratch.ok(&format!("pool replace tank two {three}"));
+    scratch.ok("unmount tank/home");
+    wait_for("the end of the resilver", || config(scratch).iter().all(|line| !line.contains("two ")));
+    world.wait_until_closed();
+    let new = format!("{three} ONLINE 0 0 0");
+    assert_eq!(config(scratch)[1..], ["mirror-0 ONLINE 0 0 0", "one ONLINE 0 0 0", &new]);
+    // The old member is not listed any more.
+    assert!(!list().contains("/two\n") && list().contains("/three\n"), "{}", list());
+    check(scratch);
+    fs::remove_dir_all(scratch.path().join("one")).unwrap();
+    holds(scratch, "a", LEN, 5);
+}
+
 /// The owner already has the hung member open. Commands that start now would have to open it.
 #[test]
 #[ignore = "needs FUSE and root: .ci/run clients"]

@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufWriter, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -116,6 +116,18 @@ pub fn ready(app: &mut App<'_>, session: &Session, failed: bool) -> Result<()> {
     ready_alone(app, failed)
 }
 
+/// The same for work that is continued after the owner of the pool had to leave it. The process that waited for the
+/// report has had it from that owner, and has ended.
+///
+/// # Errors
+/// When the report cannot be written for another reason.
+pub fn ready_or_continued(app: &mut App<'_>, session: &Session) -> Result<()> {
+    match ready(app, session, false) {
+        Err(CliError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
 /// The same for a process that may have no pool.
 ///
 /// # Errors
@@ -138,8 +150,8 @@ pub fn null() -> std::io::Result<File> {
 /// # Errors
 /// When the process that waits for the report has ended.
 pub fn ready_with(app: &mut App<'_>, failed: bool, own: &File) -> Result<()> {
-    app.context.out.write_all(&[if failed { READY_BUT } else { READY }])?;
-    app.context.out.flush()?;
+    let report = [if failed { READY_BUT } else { READY }];
+    let reported = app.context.out.write_all(&report).and_then(|()| app.context.out.flush());
     let (stdin, out, err) = (own.try_clone()?, own.try_clone()?, own.try_clone()?);
     app.context.stdin = stdin;
     app.context.out = BufWriter::new(out);
@@ -147,7 +159,7 @@ pub fn ready_with(app: &mut App<'_>, failed: bool, own: &File) -> Result<()> {
     app.places.tell_nobody();
     if app.is_served() {
         // The files of this process are another command's.
-        return Ok(());
+        return Ok(reported?);
     }
     let replaced = rustix::stdio::dup2_stdin(own)
         .and_then(|()| rustix::stdio::dup2_stdout(own))
@@ -155,5 +167,5 @@ pub fn ready_with(app: &mut App<'_>, failed: bool, own: &File) -> Result<()> {
     replaced.map_err(std::io::Error::from)?;
     // No other filesystem is kept busy by this process.
     let _ = std::env::set_current_dir("/");
-    Ok(())
+    Ok(reported?)
 }

@@ -1,10 +1,11 @@
 //! `pool resilver`: copies missing data to members of a mirror. Like a scrub, it is done by the owner of the pool.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use snowmelt_store::ResilverStatus;
+use snowmelt_store::{Mirror, ResilverStatus};
 
 use super::background;
 use crate::app::App;
@@ -80,6 +81,18 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
+fn paths_of(mirror: &dyn Mirror) -> Vec<PathBuf> {
+    mirror.members().into_iter().map(|member| member.path).collect()
+}
+
+/// A member that was replaced is not of the pool any more once the new member has all data.
+fn forget_replaced(app: &App<'_>, before: &[PathBuf], after: &[PathBuf], attempt: &str) -> Result<()> {
+    for gone in before.iter().filter(|path| !after.contains(path)) {
+        app.places.registry().remove(gone).map_err(|error| CliError::failed(attempt, &error))?;
+    }
+    Ok(())
+}
+
 fn work(app: &mut App<'_>, detached: bool, name: &str, session: &Session) -> Result<Exit> {
     let attempt = format!("cannot resilver {name}");
     let pool = session.datasets.pool();
@@ -93,8 +106,9 @@ fn work(app: &mut App<'_>, detached: bool, name: &str, session: &Session) -> Res
     let must_close = || closing.is_some_and(|closing| closing.load(Ordering::Relaxed));
     let stop = || own.load(Ordering::Relaxed) || must_close();
     if detached {
-        background::ready(app, session, false)?;
+        background::ready_or_continued(app, session)?;
     }
+    let before = paths_of(mirror);
     let status = loop {
         let status = mirror.resilver(&now, &mut |_| {
             let ResilverStatus { copied, total, .. } = mirror.resilver_status();
@@ -110,6 +124,7 @@ fn work(app: &mut App<'_>, detached: bool, name: &str, session: &Session) -> Res
         std::thread::sleep(PAUSE);
     };
     progress.finish();
+    forget_replaced(app, &before, &paths_of(mirror), &attempt)?;
     match status.is_due {
         true if must_close() && !own.load(Ordering::Relaxed) => Ok(Exit::Other(LEFT_OFF)),
         true if own.load(Ordering::Relaxed) => Err(CliError::Failed(format!(

@@ -180,7 +180,7 @@ fn work(
             let _ = session.datasets.record_history(&line);
         }
         if args.detached {
-            told = background::ready(app, session, false);
+            told = background::ready_or_continued(app, session);
         }
     });
     progress.finish();
