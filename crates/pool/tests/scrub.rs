@@ -9,8 +9,9 @@ use std::collections::BTreeSet;
 
 use common::{Mini, MiniRoots, key, small};
 use snowmelt_pool::{
-    BlockPtr, CheckOptions, DamageOwner, FRAME_HEADER, Kind, Pool, PoolError, PoolOptions, ScrubOptions,
-    ScrubRefused, ScrubState, ScrubStatus, SegmentId, TreeId, scan,
+    BlockId, BlockPtr, CheckOptions, DamageOwner, FRAME_HEADER, FrozenRoot, Kind, MetaScan, Pool, PoolError,
+    PoolOptions, Result, Roots, ScrubOptions, ScrubPlan, ScrubRefused, ScrubRoots, ScrubState, ScrubStatus,
+    SegmentId, StoredPtr, TreeId, Txg, View, scan,
 };
 use snowmelt_store::{MemoryStore, Store};
 
@@ -95,6 +96,67 @@ fn a_sound_pool_is_read_once_and_nothing_is_found() {
     let status = mini.pool.scrub(&MiniRoots, &whole, &mut |_| {}).unwrap();
     let report = mini.pool.check(&MiniRoots, CheckOptions::default(), &mut |_| {}).unwrap();
     assert!(status.issued.abs_diff(report.bytes) < 4096, "{} of {} bytes", status.issued, report.bytes);
+}
+
+/// Claims that the blocks of each snapshot belong to many snapshots.
+struct SharedRoots {
+    copies: u64,
+}
+
+impl Roots for SharedRoots {
+    fn frozen(&self, meta: &View, each: &mut dyn FnMut(&str, Option<StoredPtr>) -> Result<()>) -> Result<()> {
+        MiniRoots.frozen(meta, each)
+    }
+
+    fn is_deadlist(&self, meta: &View, tree: TreeId) -> Result<bool> {
+        MiniRoots.is_deadlist(meta, tree)
+    }
+
+    fn pointers(
+        &self,
+        tree: Option<TreeId>,
+        key: &[u8],
+        value: &[u8],
+        each: &mut dyn FnMut(&BlockPtr),
+    ) -> Result<()> {
+        MiniRoots.pointers(tree, key, value, each)
+    }
+}
+
+impl ScrubRoots for SharedRoots {
+    fn plan(&self, meta: &MetaScan<'_>, frozen_until: Txg) -> Result<ScrubPlan> {
+        let mut plan = MiniRoots.plan(meta, frozen_until)?;
+        let copies = plan.frozen.iter().flat_map(|root| {
+            (0..self.copies).map(|copy| FrozenRoot { guid: copy, since: 0, ..root.clone() })
+        });
+        plan.frozen = copies.collect();
+        Ok(plan)
+    }
+
+    fn block_id(&self, key: &[u8]) -> BlockId {
+        MiniRoots.block_id(key)
+    }
+}
+
+#[test]
+fn a_scrub_of_blocks_that_many_roots_claim_ends_with_an_error() {
+    let store = MemoryStore::new();
+    let mut rng = Rng(9);
+    let mut mini = filled(&store, &mut rng);
+    for at in 0..200 {
+        mini.put(&key(at), &rng.noise(16 << 10)).unwrap();
+    }
+    mini.snapshot().unwrap();
+    mini.commit().unwrap();
+    let whole = ScrubOptions { batch_bytes: 1 << 20, ..bits() };
+    let error = mini.pool.scrub(&SharedRoots { copies: 1000 }, &whole, &mut |_| {}).unwrap_err();
+    assert!(error.to_string().contains("share blocks"), "{error}");
+    assert!(error.is_corruption());
+    let status = mini.pool.scrub_status().unwrap().unwrap();
+    assert!(status.issued < status.total * 5 + (65 << 20), "{status:?}");
+    // It can be stopped, and a scrub of what is really there finds nothing.
+    mini.pool.stop_scrub().unwrap();
+    assert_eq!(scrub(&mini.pool).errors, 0);
 }
 
 #[test]

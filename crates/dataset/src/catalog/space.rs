@@ -4,6 +4,8 @@
 //! A block that a snapshot uses and the head does not is in exactly one deadlist: that of the first later snapshot (or
 //! head) that no longer uses it.
 
+use std::collections::HashSet;
+
 use snowmelt_pool::{Deadlist, TreeId, TreeStats, Txg};
 
 use super::{Catalog, Dataset, Snapshot};
@@ -98,12 +100,23 @@ impl Catalog {
     /// each, with far fewer reads.
     ///
     /// # Errors
-    /// When the pool cannot be read.
+    /// When the pool cannot be read, or two snapshots have the same deadlist: adding it up again for each of them
+    /// would take long.
     pub fn snapshot_spaces(&self, dataset: &Dataset) -> Result<Vec<(Txg, SnapshotSpace)>, DatasetError> {
         let mut previous = self.origin_point(dataset)?;
         let mut spaces = Vec::new();
         let mut snapshots = self.snapshots(dataset).peekable();
+        let mut deadlists = HashSet::new();
         while let Some(snapshot) = snapshots.next().transpose()? {
+            if let Some(deadlist) = snapshot.record.deadlist
+                && !deadlists.insert(deadlist)
+            {
+                let what = format!("snapshot '{}'", snapshot.full_name());
+                return Err(DatasetError::corrupt(
+                    what,
+                    format!("tree {} is the deadlist of two", deadlist.0),
+                ));
+            }
             let next_deadlist = match snapshots.peek() {
                 Some(Ok(next)) => next.record.deadlist,
                 // The error is returned by the next iteration.

@@ -18,6 +18,12 @@ const BATCH_SECONDS: u64 = 4;
 const BATCH_BYTES_MIN: u64 = 1 << 20;
 /// How often a scrub that waits because of its rate checks whether to stop.
 const NAP: Duration = Duration::from_millis(50);
+/// A sound pool is read once, except for nodes that are written again and blocks of snapshots that are made meanwhile.
+/// A scrub that has read this many times as much as there was would not end soon: roots share blocks that only one of
+/// them can own.
+const READS_MAX: u64 = 4;
+/// Pools with less than this are read that often anyway.
+const READS_MIN_BYTES: u64 = 64 << 20;
 /// How often progress is reported.
 const TELL_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -221,6 +227,7 @@ impl Pool {
         }
         if whole {
             record.issued = record.issued.saturating_add(scanned);
+            refuse_shared_blocks(&record)?;
             record.worked = record.worked.saturating_add(pace.seconds(began.elapsed()));
             self.sync_task(|hold| self.end_batch(hold, record, &mut batch, &freed))?;
         }
@@ -261,6 +268,19 @@ impl Pool {
         }
         self.put_scrub(hold, &record)
     }
+}
+
+/// Refuses to go on in a pool whose roots refer to the same blocks again and again.
+fn refuse_shared_blocks(record: &ScrubRecord) -> Result<()> {
+    if record.issued <= record.total.saturating_mul(READS_MAX).saturating_add(READS_MIN_BYTES) {
+        return Ok(());
+    }
+    let why = format!(
+        "{} bytes were read of {} that are in use, so trees share blocks that they cannot share: \
+         'check' lists them",
+        record.issued, record.total
+    );
+    Err(PoolError::record("scrub record", why))
 }
 
 /// Limits the rate of reading.
