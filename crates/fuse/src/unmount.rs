@@ -3,17 +3,34 @@
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
 use crate::error::MountError;
 
+/// A mount that is in use for longer than this is busy. Each `statfs(2)` of it by any program (`df`, a monitoring
+/// agent) is a use until its request is answered, and the kernel reports no end of a use.
+const BUSY_MAX: Duration = Duration::from_millis(500);
+const BUSY_STEP: Duration = Duration::from_millis(10);
+
 /// Unmounts the mount at `dir`.
 ///
 /// # Errors
 /// [`MountError::Busy`] while it is in use. With force, it is removed as soon as it is not.
 pub(crate) fn unmount_at(dir: &Path, force: bool) -> Result<(), MountError> {
+    let begun = Instant::now();
+    loop {
+        match unmount_once(dir, force) {
+            Err(MountError::Busy { .. }) if begun.elapsed() < BUSY_MAX => thread::sleep(BUSY_STEP),
+            done => return done,
+        }
+    }
+}
+
+fn unmount_once(dir: &Path, force: bool) -> Result<(), MountError> {
     let flags = if force { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     match unmount(dir, flags) {
         Ok(()) => Ok(()),
