@@ -62,6 +62,7 @@ fn files_are_shown_and_restored() {
     fs::write(scratch.path().join("other-name"), b"mine").unwrap();
     let said = scratch.run(&format!("restore tank/home@tuesday:{file} other-name"));
     assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.err.contains("other-name: cannot "), "{said:?}");
     assert_eq!(fs::read(scratch.path().join("other-name")).unwrap(), b"mine");
     scratch.ok(&format!("restore -f tank/home@tuesday:{file} other-name"));
     assert_eq!(fs::read(scratch.path().join("other-name")).unwrap(), whole);

@@ -234,7 +234,13 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
                     }
                     self.report(error.into());
                 }
-                Ok(Event::Node(node)) => self.node(&node, name),
+                Ok(Event::Node(mut node)) => {
+                    // A single file appears under its own name, in messages too.
+                    if node.path == b"." && node.attributes.kind() != FileKind::Directory {
+                        node.path = name.to_vec();
+                    }
+                    self.node(&node);
+                }
                 Ok(Event::Enter(node)) => self.enter(&node),
                 Ok(Event::Leave(node)) => self.leave(&node),
             }
@@ -274,15 +280,14 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
     }
 
     /// Restores a node, except the root of a tree, which is the target itself.
-    fn node(&mut self, node: &Node, name: &[u8]) {
+    fn node(&mut self, node: &Node) {
         if self.skipping > 0 {
             return;
         }
-        let directory = node.attributes.kind() == FileKind::Directory;
-        if node.path == b"." && directory {
+        if node.path == b"." {
             return;
         }
-        let name = if node.path == b"." { name } else { last_name(&node.path) };
+        let name = last_name(&node.path);
         if self.is_reserved(node) {
             // At the top of a sync's target, the record is expected.
             let is_expected = self.update.is_some() && !node.path.contains(&b'/');
@@ -300,7 +305,7 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
             self.report(FsError::BadName { path, name }.into());
             return;
         }
-        match directory {
+        match node.attributes.kind() == FileKind::Directory {
             true => {
                 if let Err(failure) = self.make_way(node, name) {
                     self.report(failure);

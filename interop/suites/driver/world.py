@@ -41,8 +41,10 @@ def require_private(outside):
 
 
 def overlay(directory, scratch):
-    name = directory.strip('/').replace('/', '_')
-    upper, work = os.path.join(scratch, 'overlay', name, 'upper'), os.path.join(scratch, 'overlay', name, 'work')
+    # New layers each time: an earlier run in the same scratch directory leaves its own.
+    os.makedirs(os.path.join(scratch, 'overlay'), exist_ok=True)
+    layers = tempfile.mkdtemp(prefix=directory.strip('/').replace('/', '_') + '-', dir=os.path.join(scratch, 'overlay'))
+    upper, work = os.path.join(layers, 'upper'), os.path.join(layers, 'work')
     os.makedirs(upper)
     os.makedirs(work)
     mount('-t', 'overlay', 'overlay', '-o', 'lowerdir=%s,upperdir=%s,workdir=%s' % (directory, upper, work), directory)
