@@ -53,11 +53,11 @@ pub enum DatasetError {
     WrongType { name: String },
     #[error("'{name}': dataset is busy")]
     Busy { name: String },
-    #[error("'{name}' has children\nuse '-r' to destroy the following datasets:\n{}", children.join("\n"))]
+    #[error("'{name}' has children: {}", children.join(", "))]
     HasChildren { name: String, children: Vec<String> },
-    #[error("'{name}' has dependent clones\nuse '-R' to destroy the following datasets:\n{}", clones.join("\n"))]
+    #[error("'{name}' has dependent clones: {}", clones.join(", "))]
     HasClones { name: String, clones: Vec<String> },
-    #[error("'{name}': it's being held. Run 'zfs holds -r {name}' to see holders.")]
+    #[error("'{name}': it is held")]
     Held { name: String },
     #[error("'{name}': tag already exists on this dataset")]
     TagExists { name: String },
@@ -67,16 +67,10 @@ pub enum DatasetError {
     BookmarkExists { name: String },
     #[error("bookmark '{name}' does not exist")]
     NoBookmark { name: String },
-    #[error(
-        "'{name}': more recent snapshots or bookmarks exist\n\
-         use '-r' to force deletion of the following snapshots and bookmarks:\n{}", newer.join("\n")
-    )]
+    #[error("'{name}': more recent snapshots or bookmarks exist: {}", newer.join(", "))]
     NotNewest { name: String, newer: Vec<String> },
     /// A pool can be made with features disabled, and then refuses what needs them.
-    #[error(
-        "'{name}': pool must be upgraded: it needs the feature {feature}, \
-         which 'zpool set feature@{feature}=enabled {pool}' enables"
-    )]
+    #[error("'{name}': it needs the feature {feature}, which is not enabled in pool '{pool}'")]
     FeatureDisabled { name: String, feature: String, pool: String },
     #[error("'{name}': not a cloned filesystem")]
     NotAClone { name: String },

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`context`] | what a command may touch of the outside: files, directory, environment, words |
 //! | [`pools`] | the list of known pools, their keys, the process that owns one, shadows and stream indexes |
+//! | `control` | the socket over which the owner of a pool does the commands of other processes |
 //! | [`key_source`] | where a pool's key comes from, and the keys that a command has opened |
 //! | [`listing`], [`properties`] | rows of `list` and `get`: datasets, values, sources |
 //! | [`request`], [`facts`] | what can be asked about a pool, and the answers |
@@ -14,6 +15,7 @@
 //! | [`journal`], [`lines`], [`progress`], [`secrets`] | logs, output of other programs, progress lines, reading keys |
 
 pub mod context;
+mod control;
 pub mod damaged;
 pub mod error;
 pub mod exit;

@@ -36,6 +36,13 @@ pub fn dataset_error(attempt: &str, error: &DatasetError) -> String {
              snapshots and bookmarks:\n{}",
             newer.join("\n")
         ),
+        E::Held { name } => {
+            format!("{attempt}: it's being held. Run 'zfs holds -r {name}' to see holders.")
+        }
+        E::FeatureDisabled { feature, pool, .. } => format!(
+            "{attempt}: pool must be upgraded: it needs the feature {feature}, which 'zpool set \
+             feature@{feature}=enabled {pool}' enables"
+        ),
         E::Pool(PoolError::NoSpace { .. }) => format!("{attempt}: out of space"),
         E::Name(_) | E::Pool(_) | E::Corrupt { .. } | E::Encrypted { .. } | E::Interrupted => {
             format!("{attempt}: {}", strip_name(&chain(error)))

@@ -18,6 +18,12 @@ use crate::cache::Place;
 use crate::error::Result;
 use crate::ptr::{BLOCK_MAX, COMPRESSION_OFF, Txg};
 
+/// The property of a pool with external blocks that has the kind of their source. Salvage recognises such a
+/// pool by it.
+pub const OUTSIDE_PROPERTY: &str = "outside";
+/// The property that has the source's path.
+pub const OUTSIDE_PATH_PROPERTY: &str = "outside_path";
+
 /// The place of an external block, as its [`Outside`] defines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OutsidePlace {

@@ -184,7 +184,7 @@ impl Salvage {
             let id = key.get(1..).and_then(|id| id.try_into().ok()).map_or(0, u64::from_be_bytes);
             next_tree = next_tree.max(id.saturating_add(1));
         }
-        let outside = view.get(&property_key("outside"))?.is_some();
+        let outside = view.get(&property_key(crate::outside::OUTSIDE_PROPERTY))?.is_some();
         let encryption = if io.is_sealed() { Features::ENCRYPTION } else { 0 };
         let parity = view.get(&property_key(PARITY))?.is_some();
         Ok(Uberblock {

@@ -12,9 +12,7 @@ use snowmelt_pool::{Outside, OutsideFile, OutsidePtr, Pool, PoolError};
 
 use super::shadow;
 
-/// The pool's properties.
-const KIND: &str = "outside";
-const PATH: &str = "outside_path";
+use snowmelt_pool::{OUTSIDE_PATH_PROPERTY as PATH, OUTSIDE_PROPERTY as KIND};
 
 /// The file that a pool refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use snowmelt_dataset::Datasets;
 use snowmelt_fuse::Mounts;
-use snowmelt_pool::control::{Call, Listener, Request, open_directory};
 use snowmelt_pool::{LostState, Pool, PoolError, PoolOptions, Rewind, Salvage};
 use snowmelt_store::{Access, DEADMAN, Location, StoreError};
 
@@ -26,6 +25,7 @@ use super::keys::{self, KnownKeys, Stdin};
 use super::pins::{self, Pin, Pins};
 use super::{holder, outside, shadow, waiting};
 use crate::context::{Context, PROCESS_VARIABLES, Surroundings};
+use crate::control::{self, Call, ControlError, Listener, Request, open_directory};
 use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
 
@@ -482,14 +482,14 @@ pub struct Forward<'a> {
 }
 
 impl Forward<'_> {
-    fn send(&self, socket: &Path, context: &Context) -> snowmelt_pool::control::Result<Option<u8>> {
+    fn send(&self, socket: &Path, context: &Context) -> control::Result<Option<u8>> {
         let program = OsString::from("snowmelt");
         let args: Vec<OsString> = std::iter::once(program).chain(self.args.iter().cloned()).collect();
         // Among them HOME and XDG_CONFIG_HOME: the owner may have been started with others.
         let is_passed = |name: &OsString| !PROCESS_VARIABLES.iter().any(|own| name == own);
         let env: Vec<_> = context.environment().iter().filter(|(name, _)| is_passed(name)).cloned().collect();
         let cwd = open_directory(context.cwd()).or_else(|_| open_directory(Path::new("/")));
-        let cwd = cwd.map_err(|error| snowmelt_pool::control::ControlError::Io {
+        let cwd = cwd.map_err(|error| ControlError::Io {
             op: "pass the working directory to",
             path: socket.to_owned(),
             source: error.into(),

@@ -5,8 +5,8 @@
 //!
 //! - The owner [binds](Listener::bind) a [`Listener`] while it holds the pool's lock, and [closes](Listener::close) it
 //!   before it releases the lock.
-//! - A process that finds the pool locked [calls](call) the owner. `Ok(None)` means that no owner listens: the process
-//!   should try to become the owner. If the lock is still held, it should wait a moment and call again.
+//! - A process that finds the pool locked [calls](Call::send) the owner. `Ok(None)` means that no owner listens: the
+//!   process should try to become the owner. If the lock is still held, it should wait a moment and call again.
 
 mod client;
 mod listener;
@@ -16,7 +16,7 @@ mod wire;
 
 use std::path::{Path, PathBuf};
 
-pub use client::{Call, PASSED_VARIABLES, call, open_directory};
+pub use client::{Call, open_directory};
 pub use listener::{Listener, Request, Watch};
 
 /// The result of a control socket operation.

@@ -68,8 +68,7 @@ struct State {
 pub struct Request {
     /// The command line, the program's name first.
     pub args: Vec<OsString>,
-    /// The environment variables that the caller passed. [`call`](super::call) passes
-    /// [`PASSED_VARIABLES`](super::PASSED_VARIABLES).
+    /// The environment variables that the caller passed.
     pub env: Vec<(OsString, OsString)>,
     /// The caller's working directory, opened with `O_PATH`: relative paths on the command line start here.
     pub cwd: OwnedFd,

@@ -18,22 +18,6 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use super::wire::{self, ANSWER_LEN, Answer, DESCRIPTORS};
 use super::{ControlError, Result};
 
-/// Environment variables that are passed with a command: those that affect its output.
-pub const PASSED_VARIABLES: &[&str] = &[
-    "COLUMNS",
-    "LANG",
-    "LANGUAGE",
-    "LC_ALL",
-    "LC_COLLATE",
-    "LC_CTYPE",
-    "LC_MESSAGES",
-    "LC_TIME",
-    "LINES",
-    "NO_COLOR",
-    "TERM",
-    "TZ",
-];
-
 /// How often a waiting caller checks whether its command is cancelled.
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -56,36 +40,6 @@ pub struct Call<'a> {
     pub cancelled: &'a AtomicBool,
 }
 
-/// Passes the command line `args` (the program's name first) to the owner that listens at `path`, with this process's
-/// working directory, standard streams and [variables](PASSED_VARIABLES). Waits for the command's exit status.
-///
-/// Returns `None` when no owner listens there, or when the owner is closing and has not begun the command: the caller
-/// should then try to become the owner. When this process is killed, the owner notices it and cancels the command, so
-/// signals need no handling here. A program that handles signals uses [`Call::cancelled`].
-///
-/// # Errors
-/// `OwnerDied` when the command was begun and its result is unknown; `Refused`, `Version`, `Stranger`, `TooLong`,
-/// `Protocol`, `Io`.
-pub fn call(path: &Path, args: &[OsString]) -> Result<Option<u8>> {
-    let env: Vec<_> = PASSED_VARIABLES
-        .iter()
-        .filter_map(|&name| Some((OsString::from(name), std::env::var_os(name)?)))
-        .collect();
-    let cwd = open_directory(Path::new("."));
-    let cwd = cwd.map_err(|e| ControlError::io("pass the working directory to", path, e))?;
-    let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
-    Call {
-        args,
-        env: &env,
-        cwd: cwd.as_fd(),
-        stdin: stdin.as_fd(),
-        stdout: stdout.as_fd(),
-        stderr: stderr.as_fd(),
-        cancelled: &AtomicBool::new(false),
-    }
-    .send(path)
-}
-
 /// Opens a working directory to pass it on. It need not be readable, and the receiver cannot list it with this
 /// descriptor.
 ///
@@ -96,10 +50,15 @@ pub fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
 }
 
 impl Call<'_> {
-    /// As [`call`], with explicit values for everything that is passed.
+    /// Passes the command to the owner that listens at `path`, and waits for the command's exit status.
+    ///
+    /// Returns `None` when no owner listens there, or when the owner is closing and has not begun the command: the
+    /// caller should then try to become the owner. When this process is killed, the owner notices it and cancels the
+    /// command, so signals need no handling here. A program that handles signals uses [`Call::cancelled`].
     ///
     /// # Errors
-    /// As [`call`].
+    /// `OwnerDied` when the command was begun and its result is unknown; `Refused`, `Version`, `Stranger`, `TooLong`,
+    /// `Protocol`, `Io`.
     pub fn send(&self, path: &Path) -> Result<Option<u8>> {
         let body = wire::encode_body(self.args, self.env)?;
         let mut connection = match UnixStream::connect(path) {

@@ -99,21 +99,6 @@ fn a_command_is_done_with_the_callers_streams() {
 }
 
 #[test]
-fn the_process_itself_can_call() {
-    let (_dir, path) = socket();
-    let listener = Arc::new(Listener::bind(&path).unwrap());
-    let server = serve(Arc::clone(&listener), |request| {
-        assert!(request.env.iter().all(|(name, _)| PASSED_VARIABLES.iter().any(|p| name == p)));
-        let theirs = rustix::fs::fstat(&request.cwd).unwrap();
-        let ours = rustix::fs::stat(".").unwrap();
-        request.reply(u8::from(theirs.st_ino != ours.st_ino)).unwrap();
-    });
-    assert_eq!(call(&path, &words(&["zpool", "list"])).unwrap(), Some(0));
-    listener.close();
-    server.join().unwrap();
-}
-
-#[test]
 fn nobody_there_is_none() {
     let (_dir, path) = socket();
     assert_eq!(call_quietly(&path, &words(&["x"])).unwrap(), None);
