@@ -5,17 +5,9 @@ use snowmelt_stream::compress::{self, Compression};
 use std::borrow::Cow;
 
 use crate::error::{PoolError, Result};
-use crate::outside::OutsidePlace;
-use crate::ptr::{self, BLOCK_MAX, COMPRESSION_OFF, EMBEDDED_MAX};
-
-/// The object and block number in a frame's header. Only scans and salvage use them; no lookup does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct BlockId {
-    /// Object number.
-    pub object: u64,
-    /// Block number within the object.
-    pub blkid: u64,
-}
+use crate::format::compression::{self, BLOCK_MAX, COMPRESSION_OFF};
+use crate::format::outside::OutsidePlace;
+use crate::format::ptr::EMBEDDED_MAX;
 
 /// A block ready to be written. Compression and hashing need no lock and can be done in any thread.
 #[derive(Clone, Debug)]
@@ -68,7 +60,7 @@ impl Prepared {
 
     /// Whether the stored bytes are sealed.
     pub(crate) fn is_sealed(&self) -> bool {
-        ptr::algorithm(self.compression) != self.compression
+        compression::algorithm(self.compression) != self.compression
     }
 
     /// The stored bytes.
@@ -98,8 +90,8 @@ impl Prepared {
 
     /// Whether a pointer already leads to exactly these stored bytes, in a pool without encryption.
     /// [`Pool::is_at`](crate::Pool::is_at) works for any pool.
-    pub fn is_at(&self, ptr: &crate::ptr::BlockPtr) -> bool {
-        use crate::ptr::BlockPtr;
+    pub fn is_at(&self, ptr: &crate::format::ptr::BlockPtr) -> bool {
+        use crate::format::ptr::BlockPtr;
         let own = (self.lsize, self.payload.len(), self.compression, self.hash);
         let is_large = self.payload.len() > EMBEDDED_MAX;
         match ptr {

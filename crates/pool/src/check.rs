@@ -12,12 +12,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::deadlist::{self, DeadSpace};
 use crate::error::{PoolError, Result};
-use crate::parity;
+use crate::format::prefix;
+use crate::format::ptr::{BlockPtr, StoredPtr};
+use crate::format::tree_record::TreeRecord;
+use crate::heal;
+use crate::ids::{TreeId, Txg};
 use crate::pool::Pool;
-use crate::prefix;
-use crate::ptr::{BlockPtr, StoredPtr, Txg};
 use crate::space::{SegmentRecord, SegmentTable};
-use crate::tree::{TreeId, TreeRecord, View};
+use crate::tree::View;
 use extents::Extents;
 use walk::{Role, Walk};
 
@@ -395,8 +397,8 @@ fn check_store(pool: &Pool, findings: &mut Findings<'_>) -> Result<()> {
 
 /// Verifies parity. Damaged blocks are found elsewhere; other wrong bytes that parity covers are dead.
 fn check_parity(pool: &Pool, findings: &mut Findings<'_>) {
-    let mut found = |finding: parity::Finding| {
-        let parity::Finding { segment, at, data, own, can_mend } = finding;
+    let mut found = |finding: heal::Finding| {
+        let heal::Finding { segment, at, data, own, can_mend } = finding;
         let place = format!("segment {segment} offset {at}");
         let mend = if can_mend { "a scrub mends it" } else { "that is more than can be mended" };
         match own {

@@ -26,10 +26,10 @@ use self::mark::Marks;
 use crate::block::Prepared;
 use crate::check::Roots;
 use crate::error::{PoolError, Result};
+use crate::format::segment::{FRAME_HEADER, FrameHeader};
 use crate::io::{Io, Outgoing};
 use crate::pool::Pool;
 use crate::relocation;
-use crate::segment::{FRAME_HEADER, FrameHeader};
 use crate::space::{ALIVE_MAX_PERCENT, LAST_RESORT_PERCENT};
 use crate::txg::Hold;
 

@@ -20,16 +20,17 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use crate::error::{PoolError, Result};
+use crate::format::prefix;
+use crate::format::seal::Keys;
+use crate::format::tree_record::TreeRecord;
+use crate::format::uberblock::{ENDS_MAX, Features, SegmentEnd, Uberblock};
+use crate::ids::Txg;
 use crate::memory;
 use crate::open;
 use crate::pool::{Pool, PoolOptions};
-use crate::prefix;
-use crate::ptr::Txg;
-use crate::seal::Keys;
 use crate::space::SegmentTable;
-use crate::tree::{TreeRecord, View};
+use crate::tree::View;
 use crate::txg::Hold;
-use crate::uberblock::{ENDS_MAX, Features, SegmentEnd, Uberblock};
 
 /// This number of the newest committed txgs stays completely readable.
 pub const REWIND_TXGS: usize = 4;

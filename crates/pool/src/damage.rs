@@ -9,13 +9,14 @@ use std::sync::atomic::Ordering;
 
 use snowmelt_store::SegmentId;
 
-use crate::bytes_io::Fields;
 use crate::error::Result;
+use crate::format::bytes_io::Fields;
+use crate::format::prefix;
+use crate::format::ptr::StoredPtr;
+use crate::format::segment::{FRAME_HEADER, FrameHeader, Kind};
+use crate::ids::{TreeId, Txg};
 use crate::pool::Pool;
-use crate::prefix;
-use crate::ptr::{StoredPtr, Txg};
-use crate::segment::{FRAME_HEADER, FrameHeader, Kind};
-use crate::tree::{KEY_MAX, TreeId};
+use crate::tree::KEY_MAX;
 use crate::txg::Hold;
 
 const VERSION: u8 = 1;

@@ -10,12 +10,14 @@ use snowmelt_store::SegmentId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::bytes_io::Fields;
 use crate::error::{PoolError, Result};
+use crate::format::bytes_io::Fields;
+use crate::format::compression::{BLOCK_MAX, STORED_MAX};
+use crate::format::ptr::StoredPtr;
+use crate::format::segment;
+use crate::ids::{TXG_MAX, TreeId, Txg};
 use crate::pool::Pool;
-use crate::ptr::{BLOCK_MAX, STORED_MAX, StoredPtr, TXG_MAX, Txg};
-use crate::segment;
-use crate::tree::{Tree, TreeId, View};
+use crate::tree::{Tree, View};
 use crate::txg::Hold;
 
 const SUM: u8 = 0;

@@ -3,8 +3,7 @@
 use snowmelt_store::{SegmentId, StoreError};
 use std::sync::Arc;
 
-use crate::ptr::Txg;
-use crate::tree::TreeId;
+use crate::ids::{TreeId, Txg};
 
 /// Result of a pool operation.
 pub type Result<T, E = PoolError> = std::result::Result<T, E>;
@@ -153,7 +152,7 @@ pub enum PoolError {
     },
     /// The given key cannot be used.
     #[error(transparent)]
-    Key(#[from] crate::seal::KeyError),
+    Key(#[from] KeyError),
     /// Uberblocks were found, but none of them leads to a readable pool.
     #[error(
         "none of the {tried} newest uberblocks leads to a readable pool; the newest fails with: {source}"
@@ -191,10 +190,43 @@ pub enum PoolError {
     },
     /// The request does not fit the state of the scrub.
     #[error("{0}")]
-    Scrub(#[from] crate::scrub::ScrubRefused),
+    Scrub(#[from] ScrubRefused),
     /// An argument that only an incorrect caller passes.
     #[error("{0}")]
     Misuse(&'static str),
+}
+
+/// Why a key could not be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// The key does not unwrap the pool's key.
+    #[error("incorrect key")]
+    Incorrect,
+    /// The key does not have the expected form. Says what was expected and what was given.
+    #[error("{0}")]
+    Form(String),
+    /// The key record demands costs or parameters that no writer uses.
+    #[error("the pool's key record is not to be trusted: {0}")]
+    Record(String),
+    /// The system provides no random numbers or no memory.
+    #[error("{0}")]
+    System(&'static str),
+}
+
+/// Why a request about a scrub was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScrubRefused {
+    /// A scrub is running in this process.
+    #[error("a scrub is under way")]
+    Running,
+    /// No scrub is under way.
+    #[error("there is no active scrub")]
+    NotRunning,
+    /// The scrub is already paused.
+    #[error("the scrub is paused already")]
+    Paused,
 }
 
 impl PoolError {

@@ -5,15 +5,16 @@ use snowmelt_store::SegmentId;
 
 use crate::damage::{Damage, DamageCounters};
 use crate::deadlist::Dead;
+use crate::format::ptr::BlockPtr;
+use crate::format::seal::{self, KeyRecord};
+use crate::format::segment::{self, FrameHeader};
+use crate::format::tree_record::TreeRecord;
+use crate::format::uberblock::Uberblock;
 use crate::parity;
-use crate::ptr::BlockPtr;
 use crate::relocation;
 use crate::scrub::ScrubRecord;
-use crate::seal::{self, KeyRecord};
-use crate::segment::{self, FrameHeader};
 use crate::space::SegmentRecord;
-use crate::tree::{Node, TreeRecord, codec};
-use crate::uberblock::Uberblock;
+use crate::tree::{Node, codec};
 
 /// Decodes `data` as each kind of record. A record that decodes must encode to the same bytes and decode again.
 ///

@@ -6,14 +6,16 @@ use std::sync::Arc;
 
 use crate::damage::{Damage, DamageCounters, DamageOwner};
 use crate::deadlist::Dead;
-use crate::outside::{OutsidePlace, OutsidePtr};
-use crate::ptr::{BlockPtr, StoredPtr};
+use crate::format::outside::{OutsidePlace, OutsidePtr};
+use crate::format::ptr::{BlockPtr, StoredPtr};
+use crate::format::segment::{FrameHeader, Kind};
+use crate::format::tree_record::{TreeRecord, TreeStats};
+use crate::format::uberblock::{Features, SegmentEnd, Uberblock};
+use crate::ids::TreeId;
 use crate::relocation;
 use crate::scrub::{Position, ScrubRecord, ScrubState, Stage};
-use crate::segment::{FrameHeader, Kind};
 use crate::space::SegmentRecord;
-use crate::tree::{Child, Inner, Key, Leaf, LeafEntry, Link, Node, TreeId, TreeRecord, TreeStats, codec};
-use crate::uberblock::{Features, SegmentEnd, Uberblock};
+use crate::tree::{Child, Inner, Key, Leaf, LeafEntry, Link, Node, codec};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

@@ -3,13 +3,17 @@
 //! As in ZFS (`vdev_mirror_io_done`, vdev_mirror.c): a reader that finds wrong bytes reads the other copies, and
 //! overwrites the wrong ones. A good copy is never overwritten.
 
+mod parity;
+
 use bytes::Bytes;
 use snowmelt_store::{Mirror, SegmentId, StoreError};
 
 use crate::error::{PoolError, Result};
+use crate::format::ptr::StoredPtr;
+use crate::format::segment::{FRAME_HEADER, FrameHeader};
 use crate::io::{Io, frame_header, verify};
-use crate::ptr::StoredPtr;
-use crate::segment::{FRAME_HEADER, FrameHeader};
+
+pub(crate) use parity::{Finding, HeadCache};
 
 /// The result of reading all copies of a block.
 pub(crate) struct Copies {

@@ -7,21 +7,22 @@ use std::sync::Arc;
 use snowmelt_store::{MemoryStore, SegmentId, Store};
 use snowmelt_stream::compress::Compression;
 
+use crate::BlockId;
+use crate::Change;
 use crate::block::Prepared;
 use crate::check::{CheckOptions, CheckReport, Finding, Roots};
 use crate::deadlist::{Dead, Deadlist};
 use crate::error::{PoolError, Result};
+use crate::format::ptr::{BlockPtr, StoredPtr};
+use crate::format::segment::{FRAME_HEADER, FrameHeader, Kind};
+use crate::format::tree_record::{TreeRecord, TreeStats};
+use crate::ids::TreeId;
 use crate::io::Outgoing;
 use crate::pool::{NewPool, Pool, PoolOptions};
-use crate::ptr::{BlockPtr, StoredPtr};
 use crate::scan::scan;
-use crate::segment::{FRAME_HEADER, FrameHeader, Kind};
 use crate::space::SegmentRecord;
-use crate::tree::{
-    Child, Inner, Key, Leaf, LeafEntry, Link, Node, Tree, TreeId, TreeRecord, TreeStats, View, codec,
-};
+use crate::tree::{Child, Inner, Key, Leaf, LeafEntry, Link, Node, Tree, View, codec};
 use crate::txg::Hold;
-use crate::{BlockId, Change};
 
 /// More than the number of anything in a small pool.
 const MANY: usize = 10_000;
@@ -259,7 +260,7 @@ fn dead_blocks_of_impossible_sizes_are_damage() {
     let wrong = [
         Dead { asize: u64::MAX, ..dead },
         Dead { asize: 8 * u64::from(u32::MAX), offset: 8, ..dead },
-        Dead { psize: u32::MAX, asize: crate::segment::frame_len(u32::MAX), offset: 16, ..dead },
+        Dead { psize: u32::MAX, asize: crate::format::segment::frame_len(u32::MAX), offset: 16, ..dead },
         Dead { lsize: u32::MAX, offset: 24, ..dead },
     ];
     for dead in &wrong {

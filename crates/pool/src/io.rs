@@ -13,20 +13,22 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use crate::block::{self, BlockId, Prepared};
+use crate::block::{self, Prepared};
 use crate::cache::{Cache, Place};
 use crate::cleaner::Cleaning;
 use crate::damage::{self, MetBlocks};
 use crate::error::{PoolError, Result};
-use crate::heal::Copies;
-use crate::outside::{Outside, OutsidePtr};
-use crate::parity::HeadCache;
-use crate::ptr::{BlockPtr, COMPRESSION_OFF, StoredPtr, Txg};
+use crate::format::compression::COMPRESSION_OFF;
+use crate::format::outside::OutsidePtr;
+use crate::format::ptr::{BlockPtr, StoredPtr};
+use crate::format::seal::{self, Class, KeyRecord, Seal, Sealer};
+use crate::format::segment::{FRAME_HEADER, FrameHeader, Kind, frame_len};
+use crate::heal::{Copies, HeadCache};
+use crate::ids::{BlockId, TreeId, Txg};
+use crate::outside::{self, Outside};
 use crate::relocation::{self, Retired};
-use crate::seal::{self, Class, KeyRecord, Seal, Sealer};
-use crate::segment::{FRAME_HEADER, FrameHeader, Kind, frame_len};
 use crate::space::{Reach, SegmentTable};
-use crate::tree::{Bounds, Node, Tree, TreeId, codec};
+use crate::tree::{Bounds, Node, Tree, codec};
 use crate::writer::{AppendError, Ledger, Writer};
 
 /// Default of `recordsize`.
@@ -700,7 +702,7 @@ impl Io {
                 }
                 Ok(true)
             }
-            BlockPtr::Outside(outside) if is_plain && !self.data_cache.has(outside.cached_at()) => {
+            BlockPtr::Outside(outside) if is_plain && !self.data_cache.has(outside::cached_at(outside)) => {
                 self.fetch_outside(outside, buf)?;
                 Ok(true)
             }
@@ -843,7 +845,7 @@ fn cached_at(ptr: &StoredPtr) -> Place {
 fn place_of(ptr: &BlockPtr) -> Option<Place> {
     match ptr {
         BlockPtr::Stored(ptr) => Some(cached_at(ptr)),
-        BlockPtr::Outside(ptr) => Some(ptr.cached_at()),
+        BlockPtr::Outside(ptr) => Some(outside::cached_at(ptr)),
         BlockPtr::Embedded { .. } => None,
     }
 }

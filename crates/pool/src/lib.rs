@@ -24,7 +24,6 @@
 //! ```
 
 mod block;
-mod bytes_io;
 mod cache;
 mod check;
 mod cleaner;
@@ -33,6 +32,7 @@ mod damage;
 mod deadlist;
 mod deadman;
 mod error;
+mod format;
 #[doc(hidden)]
 pub mod fuzzing;
 #[cfg(test)]
@@ -40,6 +40,7 @@ mod golden;
 mod heal;
 #[cfg(test)]
 mod hostile;
+mod ids;
 mod io;
 pub mod memory;
 mod mend;
@@ -48,57 +49,52 @@ mod outside;
 mod parity;
 mod pending;
 mod pool;
-pub mod prefix;
-mod ptr;
 mod relocation;
 mod rewind;
 mod salvage;
 mod scan;
 mod scrub;
-mod seal;
-mod segment;
 mod space;
 mod syncer;
 mod tree;
 mod trim;
 mod txg;
-mod uberblock;
 mod writeback;
 mod writer;
 
-pub use block::{BlockId, Prepared};
+pub use block::Prepared;
 pub use check::{CheckOptions, CheckReport, Finding, Roots, Severity};
 pub use cleaner::{CleanOptions, CleanReport, Turn};
 pub use commit::REWIND_TXGS;
 pub use damage::{DAMAGE_MAX, Damage, DamageCounters, DamageOwner};
 pub use deadlist::{Dead, DeadSpace, Deadlist};
-pub use error::{PoolError, Result};
+pub use error::{KeyError, PoolError, Result, ScrubRefused};
+pub use format::compression::{BLOCK_MAX, COMPRESSION_OFF};
+pub use format::outside::{OUTSIDE_PATH_PROPERTY, OUTSIDE_PROPERTY, OutsidePlace, OutsidePtr};
+pub use format::prefix;
+pub use format::ptr::{BlockPtr, EMBEDDED_MAX, StoredPtr};
+pub use format::seal::{
+    KEY_LOCATION_MAX, KeyFormat, KeyRecord, Keys, PASSPHRASE_MAX, PASSPHRASE_MIN, PassphraseCost, Suite, Wrap,
+};
+pub use format::segment::{FRAME_HEADER, FrameHeader, Kind};
+pub use format::tree_record::TreeStats;
+pub use format::uberblock::Features;
+pub use ids::{BlockId, TreeId, Txg};
 pub use io::Counters;
 pub use mend::{MendReport, Mending};
 pub use open::OpenReport;
-pub use outside::{OUTSIDE_PATH_PROPERTY, OUTSIDE_PROPERTY, Outside, OutsideFile, OutsidePlace, OutsidePtr};
+pub use outside::{Outside, OutsideFile};
 pub use parity::PARITY_MAX_PERCENT;
 pub use pool::{NewPool, Pool, PoolOptions};
-pub use ptr::{BLOCK_MAX, BlockPtr, COMPRESSION_OFF, EMBEDDED_MAX, StoredPtr, Txg};
 pub use rewind::Rewind;
 pub use salvage::{LostState, Salvage};
 pub use scan::{Frame, Scan, scan};
 pub use scrub::{
-    FrozenRoot, LiveRoot, MetaScan, ScrubOptions, ScrubPlan, ScrubRefused, ScrubRoots, ScrubState,
-    ScrubStatus,
+    FrozenRoot, LiveRoot, MetaScan, ScrubOptions, ScrubPlan, ScrubRoots, ScrubState, ScrubStatus,
 };
-pub use seal::{
-    KEY_LOCATION_MAX, KeyError, KeyFormat, KeyRecord, Keys, PASSPHRASE_MAX, PASSPHRASE_MIN, PassphraseCost,
-    Suite, Wrap,
-};
-pub use segment::{FRAME_HEADER, FrameHeader, Kind};
 pub use snowmelt_store::SegmentId;
 pub use space::{SegmentFacts, Space};
 pub use syncer::Syncer;
-pub use tree::{
-    Change, Changes, Diff, DiffIter, Entry, KEY_MAX, NodesSince, Range, Tree, TreeId, TreeStats, VALUE_MAX,
-    View,
-};
+pub use tree::{Change, Changes, Diff, DiffIter, Entry, KEY_MAX, NodesSince, Range, Tree, VALUE_MAX, View};
 pub use txg::Hold;
-pub use uberblock::Features;
 pub use writeback::Writeback;

@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::block::{BlockId, Prepared};
+use crate::block::Prepared;
 use crate::cleaner::Live;
 use crate::error::Result;
+use crate::format::ptr::StoredPtr;
+use crate::format::seal::Class;
+use crate::format::segment::{FrameHeader, Kind};
+use crate::ids::{BlockId, TreeId};
 use crate::io::Freed;
 use crate::pool::Pool;
-use crate::ptr::StoredPtr;
-use crate::seal::Class;
-use crate::segment::{FrameHeader, Kind};
-use crate::tree::TreeId;
 
 /// Bytes written in one txg. All other writers wait during that time.
 const BATCH_BYTES: u64 = 8 << 20;

@@ -8,18 +8,19 @@ use std::sync::atomic::Ordering;
 use crate::commit::{Claim, CommitState, REWIND_TXGS, SEGMENT_IDS_AHEAD};
 use crate::deadman::{self, DEADMAN_PROPERTY};
 use crate::error::{PoolError, Result};
+use crate::format::prefix;
+use crate::format::seal::{KeyRecord, Keys, Sealer, random};
+use crate::format::tree_record::TreeRecord;
+use crate::format::uberblock::{Features, Uberblock};
+use crate::ids::{TreeId, Txg};
 use crate::io::{Io, IoOptions};
 use crate::parity;
 use crate::pool::{NewPool, PARITY, Pool, PoolOptions, property_key};
-use crate::prefix;
-use crate::ptr::Txg;
 use crate::rewind::{self, Rewind};
 use crate::salvage::{LostState, Salvage};
-use crate::seal::{KeyRecord, Keys, Sealer, random};
 use crate::space::{SegmentRecord, SegmentTable};
-use crate::tree::{KEY_MAX, Tree, TreeId, TreeRecord, VALUE_MAX, codec};
+use crate::tree::{KEY_MAX, Tree, VALUE_MAX, codec};
 use crate::trim::{self, AUTOTRIM};
-use crate::uberblock::{Features, Uberblock};
 
 /// The result of opening a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

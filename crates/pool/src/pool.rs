@@ -8,25 +8,28 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::block::{BlockId, Prepared};
+use crate::block::Prepared;
 use crate::commit::{CommitState, REWIND_TXGS};
 use crate::error::{PoolError, Result};
+use crate::format::ptr::{BlockPtr, StoredPtr};
+use crate::format::seal::{Class, KeyRecord, Keys, Wrap};
+use crate::format::tree_record::TreeRecord;
+use crate::format::uberblock::Features;
+use crate::ids::{BlockId, TreeId, Txg};
 use crate::io::{Counters, Io};
 use crate::memory;
 use crate::open::OpenReport;
 use crate::outside::Outside;
 use crate::parity::PARITY_MAX_PERCENT;
-use crate::ptr::{BlockPtr, StoredPtr, Txg};
+use crate::prefix;
+use crate::relocation;
 use crate::rewind::Rewind;
 use crate::scrub::Scrubbing;
-use crate::seal::{Class, KeyRecord, Keys, Wrap};
 use crate::space::{Segment, SegmentFacts, Space};
 use crate::syncer::Wake;
-use crate::tree::{Tree, TreeId, TreeRecord, View};
+use crate::tree::{Tree, View};
 use crate::txg::{Gate, Hold};
-use crate::uberblock::Features;
 use crate::writeback::Writeback;
-use crate::{prefix, relocation};
 
 /// Name of the property for the amount of parity.
 pub(crate) const PARITY: &str = "parity";

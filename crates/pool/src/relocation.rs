@@ -1,6 +1,6 @@
 //! Relocations: the new places of blocks that the cleaner moved. Pointers keep the old place.
 //!
-//! The records are in the meta tree under [`prefix::RELOCATION`](crate::prefix::RELOCATION). Reads look them up if
+//! The records are in the meta tree under [`prefix::RELOCATION`](crate::format::prefix::RELOCATION). Reads look them up if
 //! there are any. Bytes: `docs/format/pool.md`, "Relocations".
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use snowmelt_store::SegmentId;
 
-use crate::bytes_io::Fields;
 use crate::error::Result;
-use crate::prefix;
-use crate::ptr::Txg;
+use crate::format::bytes_io::Fields;
+use crate::format::prefix;
+use crate::ids::Txg;
 
 const VERSION: u8 = 1;
 
@@ -113,7 +113,13 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Place> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BlockId, BlockPtr, NewPool, Pool, PoolOptions, Prepared, TreeId};
+    use crate::BlockId;
+    use crate::BlockPtr;
+    use crate::NewPool;
+    use crate::Pool;
+    use crate::PoolOptions;
+    use crate::Prepared;
+    use crate::TreeId;
     use snowmelt_store::{MemoryStore, Store};
     use std::sync::atomic::Ordering;
 

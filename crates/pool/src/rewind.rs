@@ -9,9 +9,9 @@ use snowmelt_store::{SegmentId, SegmentInfo};
 
 use crate::commit::REWIND_TXGS;
 use crate::error::{PoolError, Result};
-use crate::ptr::Txg;
+use crate::format::uberblock::Uberblock;
+use crate::ids::Txg;
 use crate::space::SegmentTable;
-use crate::uberblock::Uberblock;
 
 /// Which txg to open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

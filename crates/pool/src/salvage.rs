@@ -10,16 +10,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use snowmelt_store::{SegmentId, Store};
 
 use crate::error::{PoolError, Result};
+use crate::format::prefix;
+use crate::format::ptr::StoredPtr;
+use crate::format::seal::{self, KeyRecord};
+use crate::format::segment::{COMMIT_ALIGN, Kind, frame_len};
+use crate::format::tree_record::{TreeRecord, TreeStats};
+use crate::format::uberblock::{ENDS_MAX, Features, SegmentEnd, Uberblock};
+use crate::ids::{TreeId, Txg};
 use crate::io::Io;
 use crate::pool::{PARITY, Pool, property_key};
-use crate::prefix;
-use crate::ptr::{StoredPtr, Txg};
 use crate::scan::{Frame, scan};
-use crate::seal::{self, KeyRecord};
-use crate::segment::{COMMIT_ALIGN, Kind, frame_len};
 use crate::space::SegmentRecord;
-use crate::tree::{Tree, TreeId, TreeRecord, TreeStats};
-use crate::uberblock::{ENDS_MAX, Features, SegmentEnd, Uberblock};
+use crate::tree::Tree;
 
 /// Maximal number of states that are kept, the newest ones. Older states have probably lost segments.
 const STATES_MAX: usize = 4096;
@@ -184,7 +186,7 @@ impl Salvage {
             let id = key.get(1..).and_then(|id| id.try_into().ok()).map_or(0, u64::from_be_bytes);
             next_tree = next_tree.max(id.saturating_add(1));
         }
-        let outside = view.get(&property_key(crate::outside::OUTSIDE_PROPERTY))?.is_some();
+        let outside = view.get(&property_key(crate::format::outside::OUTSIDE_PROPERTY))?.is_some();
         let encryption = if io.is_sealed() { Features::ENCRYPTION } else { 0 };
         let parity = view.get(&property_key(PARITY))?.is_some();
         Ok(Uberblock {

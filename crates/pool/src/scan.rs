@@ -3,7 +3,7 @@
 use snowmelt_store::{SegmentId, SegmentInfo, Store};
 
 use crate::error::{PoolError, Result};
-use crate::segment::{FRAME_ALIGN, FRAME_HEADER, FRAME_MAGIC, FrameHeader, frame_len};
+use crate::format::segment::{FRAME_ALIGN, FRAME_HEADER, FRAME_MAGIC, FrameHeader, frame_len};
 
 /// Bytes that are read from the store at once.
 const CHUNK: usize = 1 << 20;

@@ -8,11 +8,11 @@
 use snowmelt_store::SegmentId;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::bytes_io::Fields;
 use crate::error::{PoolError, Result};
+use crate::format::bytes_io::Fields;
+use crate::format::segment::{Kind, SEGMENT_MAX};
+use crate::ids::Txg;
 use crate::parity::with_parity;
-use crate::ptr::Txg;
-use crate::segment::{Kind, SEGMENT_MAX};
 
 /// How full a pool is, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,14 +4,14 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::block::{BlockId, Prepared};
+use crate::block::Prepared;
 use crate::error::{PoolError, Result};
+use crate::format::outside::OutsidePtr;
+use crate::format::ptr::{BlockPtr, EMBEDDED_MAX};
+use crate::format::segment::Kind;
+use crate::ids::{BlockId, TreeId, Txg};
 use crate::io::{Io, Outgoing};
-use crate::outside::OutsidePtr;
 use crate::pool::Pool;
-use crate::ptr::{BlockPtr, EMBEDDED_MAX, Txg};
-use crate::segment::Kind;
-use crate::tree::TreeId;
 
 /// Admits holds, and keeps them out while a commit collects their changes.
 #[derive(Debug, Default)]

@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use snowmelt_store::{SegmentId, Store, StoreError};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use crate::format::segment::{COMMIT_ALIGN, FRAME_ALIGN, FRAME_HEADER, FrameHeader, Kind, frame_len};
 use crate::parity::{Cover, Target};
 use crate::pending::Pending;
-use crate::segment::{COMMIT_ALIGN, FRAME_ALIGN, FRAME_HEADER, FrameHeader, Kind, frame_len};
 
 /// Says that no segment is open. Ids begin at 1.
 const NONE: u64 = 0;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use super::Findings;
 use crate::error::{PoolError, Result};
+use crate::format::segment::{FRAME_ALIGN, FRAME_HEADER, FrameHeader, frame_len};
 use crate::pool::Pool;
-use crate::segment::{FRAME_ALIGN, FRAME_HEADER, FrameHeader, frame_len};
 use crate::space::SegmentTable;
 
 /// A block in a segment, in units of 8 bytes, with the first bytes of its hash if they are known.

@@ -7,10 +7,12 @@ use super::Findings;
 use super::extents::Extents;
 use crate::cache::Place;
 use crate::error::Result;
+use crate::format::ptr::{BlockPtr, StoredPtr};
+use crate::format::tree_record::TreeStats;
+use crate::ids::Txg;
 use crate::io::Io;
 use crate::outside::Outside;
-use crate::ptr::{BlockPtr, StoredPtr, Txg};
-use crate::tree::{Bounds, Inner, Key, Leaf, Link, Node, TreeStats};
+use crate::tree::{Bounds, Inner, Key, Leaf, Link, Node};
 
 /// Returns the data pointers of an entry.
 pub(super) type Pointers<'a> = dyn FnMut(&[u8], &[u8]) -> Result<Vec<BlockPtr>> + 'a;

@@ -6,10 +6,12 @@ use snowmelt_store::SegmentId;
 
 use crate::check::Roots;
 use crate::error::{PoolError, Result};
+use crate::format::prefix;
+use crate::format::ptr::{BlockPtr, StoredPtr};
+use crate::format::tree_record::TreeRecord;
+use crate::ids::TreeId;
 use crate::pool::Pool;
-use crate::prefix;
-use crate::ptr::{BlockPtr, StoredPtr};
-use crate::tree::{Bounds, Link, Node, TreeId, TreeRecord, View};
+use crate::tree::{Bounds, Link, Node, View};
 
 /// A live block.
 #[derive(Clone, Copy, Debug)]

@@ -13,7 +13,7 @@ use super::{
     PIECE_BYTES, RUN_BYTES, RUN_SHARE, SECTOR_BYTES, SMALL_BYTES, SMALL_PIECE_BYTES, STRIPE_BYTES_MAX,
     WIDE_BYTES,
 };
-use crate::segment::COMMIT_ALIGN;
+use crate::format::segment::COMMIT_ALIGN;
 
 /// Bytes of a segment that no wide frame covers yet.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use snowmelt_store::{SegmentId, Store};
 
 use super::PARITY_MAGIC;
 use super::head::{FIXED, Head};
-use crate::segment::{FRAME_ALIGN, FRAME_HEADER, FRAME_MAGIC, FrameHeader, frame_len};
+use crate::format::segment::{FRAME_ALIGN, FRAME_HEADER, FRAME_MAGIC, FrameHeader, frame_len};
 
 /// Bytes that are read from the store at once.
 const CHUNK: u64 = 1 << 20;
@@ -12,7 +12,7 @@ const CHUNK: u64 = 1 << 20;
 const SECTOR: usize = 4096;
 
 /// Reads the readable bytes, and fills the rest with zeros. Returns whether all bytes were readable.
-pub(super) fn read_lossy(store: &dyn Store, segment: SegmentId, at: u64, bytes: &mut [u8]) -> bool {
+pub(crate) fn read_lossy(store: &dyn Store, segment: SegmentId, at: u64, bytes: &mut [u8]) -> bool {
     if store.read(segment, at, bytes).is_ok() {
         return true;
     }
@@ -63,7 +63,7 @@ impl Reader<'_> {
 /// The parity frames in the first `len` bytes of a segment, in order, and whether all these bytes were readable.
 ///
 /// Frames of blocks are skipped by their headers, so the users' data in blocks is not searched.
-pub(super) fn heads(store: &dyn Store, pool: u64, segment: SegmentId, len: u64) -> (Vec<Head>, bool) {
+pub(crate) fn heads(store: &dyn Store, pool: u64, segment: SegmentId, len: u64) -> (Vec<Head>, bool) {
     let mut reader = Reader { store, segment, len, chunk: Vec::new(), base: 0, is_whole: true };
     let mut found: Vec<Head> = Vec::new();
     let mut at = 0;

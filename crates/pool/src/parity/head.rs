@@ -4,9 +4,9 @@
 use snowmelt_store::SegmentId;
 
 use super::{PARITY_MAGIC, STRIPE_BYTES_MAX};
-use crate::bytes_io::Fields;
 use crate::error::{PoolError, Result};
-use crate::segment::FRAME_ALIGN;
+use crate::format::bytes_io::Fields;
+use crate::format::segment::FRAME_ALIGN;
 
 const RECORD: &str = "parity head";
 const VERSION: u8 = 1;

@@ -5,12 +5,11 @@
 //! invariants and crash argument: `docs/format/parity.md`.
 //!
 //! [`cover`] makes these frames while blocks are appended. [`find`] finds them in a segment when something is damaged.
-//! [`stripe`] repairs the bytes of one frame. [`mend`] repairs the blocks of a pool.
+//! [`stripe`] repairs the bytes of one frame. [`heal`](crate::heal) uses it to repair the blocks of a pool.
 
 mod cover;
-mod find;
+pub(crate) mod find;
 mod head;
-mod mend;
 mod stripe;
 #[cfg(test)]
 mod tests;
@@ -19,7 +18,7 @@ use crate::error::{PoolError, Result};
 
 pub(crate) use cover::{Cover, Target};
 pub(crate) use head::{Head, with_sum};
-pub(crate) use mend::{Finding, HeadCache};
+pub(crate) use stripe::{Repair, Stripe};
 
 /// Maximal parity of a pool, in percent of the data.
 pub const PARITY_MAX_PERCENT: u8 = 50;

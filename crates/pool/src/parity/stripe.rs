@@ -7,23 +7,23 @@ use super::find::read_lossy;
 use super::head::{Head, piece_sum};
 
 /// Correct bytes, and their offset in the segment.
-pub(super) type Repair = (u64, Vec<u8>);
+pub(crate) type Repair = (u64, Vec<u8>);
 
 /// The covered bytes of a parity frame, its parity pieces, and which of them are bad.
-pub(super) struct Stripe<'a> {
+pub(crate) struct Stripe<'a> {
     head: &'a Head,
     /// The data pieces as read; `parity` the parity pieces as read.
     data: Vec<u8>,
     parity: Vec<u8>,
     /// Numbers of the bad data pieces; `bad_parity` those of the bad parity pieces.
-    pub(super) bad_data: Vec<u32>,
-    pub(super) bad_parity: Vec<u32>,
+    pub(crate) bad_data: Vec<u32>,
+    pub(crate) bad_parity: Vec<u32>,
     /// Copies of the head that are wrong.
-    pub(super) bad_heads: Vec<u8>,
+    pub(crate) bad_heads: Vec<u8>,
 }
 
 impl<'a> Stripe<'a> {
-    pub(super) fn read(store: &dyn Store, head: &'a Head) -> Self {
+    pub(crate) fn read(store: &dyn Store, head: &'a Head) -> Self {
         let segment = head.segment;
         let mut data = vec![0; head.len as usize];
         read_lossy(store, segment, head.start.into(), &mut data);
@@ -43,18 +43,18 @@ impl<'a> Stripe<'a> {
         Stripe { head, data, parity, bad_data, bad_parity, bad_heads }
     }
 
-    pub(super) fn is_sound(&self) -> bool {
+    pub(crate) fn is_sound(&self) -> bool {
         self.bad_data.is_empty() && self.bad_parity.is_empty() && self.bad_heads.is_empty()
     }
 
     /// Whether the parity is enough for a repair.
-    pub(super) fn can_mend(&self) -> bool {
+    pub(crate) fn can_mend(&self) -> bool {
         self.bad_data.len() + self.bad_parity.len() <= self.head.parity as usize
     }
 
     /// The correct bytes of all bad parts. `None` when there is too little parity, or the result does not match the
     /// checksums.
-    pub(super) fn mend(&mut self) -> Option<Vec<Repair>> {
+    pub(crate) fn mend(&mut self) -> Option<Vec<Repair>> {
         if !self.can_mend() {
             return None;
         }

@@ -176,13 +176,13 @@ fn what_looks_like_a_head_in_a_block_is_none() {
     // The same bytes at the same place. The only difference is the block's frame around them.
     let (_, bytes) = segment(96, 5, false);
     let payload = bytes[96..].to_vec();
-    let header = crate::segment::FrameHeader {
-        kind: crate::segment::Kind::Data,
+    let header = crate::format::segment::FrameHeader {
+        kind: crate::format::segment::Kind::Data,
         compression: 2,
         lsize: payload.len() as u32,
         psize: payload.len() as u32,
         birth: 1,
-        owner: crate::tree::TreeId(1),
+        owner: crate::ids::TreeId(1),
         object: 1,
         blkid: 0,
         pool: TARGET.pool,

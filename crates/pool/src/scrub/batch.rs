@@ -5,15 +5,14 @@ use std::sync::atomic::Ordering;
 use snowmelt_store::SegmentId;
 
 use super::Scrubbing;
-use crate::block::BlockId;
 use crate::cleaner::Live;
 use crate::damage::{Damage, DamageOwner};
 use crate::error::{PoolError, Result};
+use crate::format::ptr::StoredPtr;
+use crate::format::segment::{FRAME_HEADER, FrameHeader, Kind};
+use crate::ids::{BlockId, TreeId};
 use crate::io::{Freed, frame_header, verify};
 use crate::pool::Pool;
-use crate::ptr::StoredPtr;
-use crate::segment::{FRAME_HEADER, FrameHeader, Kind};
-use crate::tree::TreeId;
 use crate::txg::Hold;
 
 /// Maximal number of gathered blocks. Each takes about 200 bytes of memory.

@@ -8,12 +8,14 @@ use super::walk::{MetaScan, Part, Step, Visitor, Walk};
 use super::{FrozenRoot, LiveRoot, ScrubPlan, ScrubRoots};
 use crate::damage::DamageOwner;
 use crate::error::{PoolError, Result};
+use crate::format::prefix;
+use crate::format::ptr::BlockPtr;
+use crate::format::segment::Kind;
+use crate::format::tree_record::TreeRecord;
+use crate::ids::{TreeId, Txg};
 use crate::io::Io;
 use crate::pool::Pool;
-use crate::prefix;
-use crate::ptr::{BlockPtr, Txg};
-use crate::segment::Kind;
-use crate::tree::{Bounds, Entry, Key, Node, TreeId, TreeRecord};
+use crate::tree::{Bounds, Entry, Key, Node};
 
 /// The root that is being walked.
 #[derive(Clone, Copy)]
@@ -204,14 +206,14 @@ impl Visitor for Finder<'_, '_> {
             ptr: step.ptr.clone(),
             kind: Kind::Node,
             tree: self.root.tree(),
-            id: crate::block::BlockId { object: 0, blkid: 0 },
+            id: crate::ids::BlockId { object: 0, blkid: 0 },
             owner: self.root.damage_owner(&step.low, step.high.as_ref()),
         };
         self.batch.count_read(step.ptr.asize());
         match read {
             Ok((header, node)) => {
                 if header.is_none() {
-                    let id = crate::block::BlockId { object: node.level().into(), blkid: node.len() as u64 };
+                    let id = crate::ids::BlockId { object: node.level().into(), blkid: node.len() as u64 };
                     self.batch.torn(Found { id, ..found() });
                 }
                 Ok(Some(Arc::new(node)))

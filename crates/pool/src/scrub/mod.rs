@@ -22,11 +22,10 @@ mod walk;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use crate::block::BlockId;
 use crate::check::Roots;
 use crate::error::Result;
-use crate::ptr::{StoredPtr, Txg};
-use crate::tree::TreeId;
+use crate::format::ptr::StoredPtr;
+use crate::ids::{BlockId, TreeId, Txg};
 
 pub(crate) use record::ScrubRecord;
 pub use record::ScrubState;
@@ -128,21 +127,6 @@ pub struct ScrubStatus {
     pub repaired: u64,
     /// Damaged blocks that could not be repaired.
     pub errors: u64,
-}
-
-/// Why a request about a scrub was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ScrubRefused {
-    /// A scrub is running in this process.
-    #[error("a scrub is under way")]
-    Running,
-    /// No scrub is under way.
-    #[error("there is no active scrub")]
-    NotRunning,
-    /// The scrub is already paused.
-    #[error("the scrub is paused already")]
-    Paused,
 }
 
 /// The part of a scrub's state that is only in memory.

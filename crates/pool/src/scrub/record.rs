@@ -1,9 +1,9 @@
 //! The record of the last scrub. Bytes: `docs/format/pool.md`, "Scrub record".
 
-use crate::bytes_io::Fields;
 use crate::error::Result;
-use crate::prefix;
-use crate::ptr::Txg;
+use crate::format::bytes_io::Fields;
+use crate::format::prefix;
+use crate::ids::Txg;
 use crate::tree::{KEY_MAX, Key};
 
 const VERSION: u8 = 1;

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use super::batch::Batch;
 use super::gather::Gather;
 use super::record::{KEY, Position, ScrubRecord, ScrubState, Stage};
-use super::{MetaScan, ScrubOptions, ScrubRefused, ScrubRoots, ScrubStatus};
+use super::{MetaScan, ScrubOptions, ScrubRoots, ScrubStatus};
 use crate::damage::Log;
-use crate::error::{PoolError, Result};
+use crate::error::{PoolError, Result, ScrubRefused};
 use crate::pool::Pool;
 use crate::txg::Hold;
 

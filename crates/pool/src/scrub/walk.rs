@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::error::{PoolError, Result};
+use crate::format::ptr::StoredPtr;
+use crate::ids::Txg;
 use crate::io::Io;
-use crate::ptr::{StoredPtr, Txg};
 use crate::tree::{Bounds, Entry, Key, Link, Node};
 
 /// The part of a tree to walk.

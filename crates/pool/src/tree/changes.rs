@@ -7,7 +7,7 @@ use super::key::Key;
 use super::node::{Link, Node};
 use super::{Entry, View};
 use crate::error::Result;
-use crate::ptr::Txg;
+use crate::ids::Txg;
 
 /// One item of a walk over changes.
 #[derive(Clone, Debug, PartialEq, Eq)]

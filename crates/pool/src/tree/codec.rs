@@ -4,9 +4,10 @@ use bytes::Bytes;
 
 use super::key::{KEY_MAX, Key, VALUE_MAX, common_prefix};
 use super::node::{Child, Inner, LEVEL_MAX, Leaf, LeafEntry, Link, Node};
-use crate::bytes_io::Fields;
 use crate::error::{PoolError, Result};
-use crate::ptr::{StoredPtr, Txg};
+use crate::format::bytes_io::Fields;
+use crate::format::ptr::StoredPtr;
+use crate::ids::Txg;
 
 const VERSION: u8 = 1;
 const NODE: &str = "tree node";

@@ -11,8 +11,8 @@ use super::bounds::Bounds;
 use super::key::{Key, separator};
 use super::node::{Child, Inner, LEVEL_MAX, Leaf, LeafEntry, Link, Node};
 use crate::error::{PoolError, Result};
+use crate::format::ptr::StoredPtr;
 use crate::io::Io;
-use crate::ptr::StoredPtr;
 
 /// One change of one tree: what it needs, and its results for accounting.
 pub(crate) struct Edit<'a> {

@@ -3,14 +3,15 @@
 use snowmelt_stream::compress::Compression;
 use std::sync::Arc;
 
+use super::Tree;
 use super::codec;
 use super::node::{Link, Node};
-use super::{Tree, TreeId};
 use crate::block::Prepared;
 use crate::error::Result;
+use crate::format::ptr::StoredPtr;
+use crate::format::segment::Kind;
+use crate::ids::{TreeId, Txg};
 use crate::io::{Io, Outgoing};
-use crate::ptr::{StoredPtr, Txg};
-use crate::segment::Kind;
 
 struct Flush<'a> {
     io: &'a Io,
@@ -65,7 +66,7 @@ impl Flush<'_> {
         };
         // All nodes are compressed with lz4, as ZFS compresses its metadata.
         let mut block = Prepared::compress(codec::encode(&clean)?, Compression::Lz4);
-        if block.psize() <= crate::ptr::EMBEDDED_MAX {
+        if block.psize() <= crate::format::ptr::EMBEDDED_MAX {
             // Nodes are never embedded, so the hash is needed that `Prepared` omits for small blocks.
             block.hash = *blake3::hash(&block.payload).as_bytes();
         }

@@ -14,7 +14,6 @@ mod flush;
 mod key;
 mod node;
 mod range;
-mod record;
 mod view;
 
 use bytes::Bytes;
@@ -23,8 +22,10 @@ use std::sync::{Arc, Weak};
 
 use crate::deadlist::{Dead, Deadlist};
 use crate::error::{PoolError, Result};
+use crate::format::ptr::{BlockPtr, StoredPtr};
+use crate::format::tree_record::{TreeRecord, TreeStats};
+use crate::ids::{TreeId, Txg};
 use crate::io::Io;
-use crate::ptr::{BlockPtr, StoredPtr, Txg};
 use crate::txg::Hold;
 use edit::Edit;
 
@@ -37,17 +38,7 @@ pub use key::{KEY_MAX, VALUE_MAX};
 pub(crate) use node::Child;
 pub(crate) use node::{Inner, Leaf, LeafEntry, Link, Node};
 pub use range::{NodesSince, Range};
-pub(crate) use record::TreeRecord;
 pub use view::View;
-
-/// Identifies a tree. Ids are never reused within a pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TreeId(pub u64);
-
-impl TreeId {
-    /// The meta tree.
-    pub const META: TreeId = TreeId(0);
-}
 
 /// The entry of a key in a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,32 +52,6 @@ pub struct Entry {
 impl From<&LeafEntry> for Entry {
     fn from(entry: &LeafEntry) -> Self {
         Entry { birth: entry.birth, value: entry.value.clone() }
-    }
-}
-
-/// The space that a tree refers to: its data blocks ([`Tree::retain`]) and its own nodes as last written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TreeStats {
-    /// Bytes in segments.
-    pub physical: u64,
-    /// Logical bytes.
-    pub logical: u64,
-}
-
-impl TreeStats {
-    pub(crate) fn add(&mut self, asize: u64, lsize: u32) {
-        self.physical = self.physical.saturating_add(asize);
-        self.logical = self.logical.saturating_add(u64::from(lsize));
-    }
-
-    pub(crate) fn add_all(&mut self, other: TreeStats) {
-        self.physical = self.physical.saturating_add(other.physical);
-        self.logical = self.logical.saturating_add(other.logical);
-    }
-
-    fn sub(&mut self, asize: u64, lsize: u32) {
-        self.physical = self.physical.saturating_sub(asize);
-        self.logical = self.logical.saturating_sub(u64::from(lsize));
     }
 }
 

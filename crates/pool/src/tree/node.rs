@@ -10,7 +10,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 
 use super::key::{Key, Probe};
-use crate::ptr::{StoredPtr, Txg};
+use crate::format::ptr::StoredPtr;
+use crate::ids::Txg;
 
 /// Maximal level of a root.
 pub(crate) const LEVEL_MAX: u8 = 15;
@@ -18,7 +19,7 @@ pub(crate) const LEVEL_MAX: u8 = 15;
 /// Encoded bytes of a leaf entry without its key and value.
 pub(crate) const LEAF_OVERHEAD: usize = 12;
 /// Encoded bytes of a child without its key.
-pub(crate) const CHILD_OVERHEAD: usize = 2 + crate::ptr::STORED_LEN;
+pub(crate) const CHILD_OVERHEAD: usize = 2 + crate::format::ptr::STORED_LEN;
 
 #[derive(Clone, Debug)]
 pub(crate) struct LeafEntry {

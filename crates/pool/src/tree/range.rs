@@ -7,7 +7,8 @@ use super::key::Key;
 use super::node::{LeafEntry, Link, Node};
 use super::{Entry, View};
 use crate::error::Result;
-use crate::ptr::{StoredPtr, Txg};
+use crate::format::ptr::StoredPtr;
+use crate::ids::Txg;
 
 /// The upper bound of a node from the path to it. For each node on the path, the path has the index of the next child.
 pub(super) fn high_of(path: &[(Arc<Node>, usize)]) -> Option<&Key> {

@@ -11,8 +11,9 @@ use super::node::{Link, Node};
 use super::range::{NodesSince, Range};
 use super::{Entry, key::Key};
 use crate::error::{PoolError, Result};
+use crate::format::ptr::StoredPtr;
+use crate::ids::Txg;
 use crate::io::{Io, Pin};
-use crate::ptr::{StoredPtr, Txg};
 
 /// A tree as it was at one moment, or a frozen root. Clones are cheap. Everything in it stays readable until the last
 /// clone is dropped.

@@ -4,45 +4,15 @@
 
 use snowmelt_store::SegmentId;
 
-use crate::bytes_io::Fields;
 use crate::error::Result;
-use crate::outside::OutsidePtr;
-use crate::seal::Suite;
-use crate::segment;
-
-/// The number of a transaction group. No block is born in txg 0.
-pub type Txg = u64;
+use crate::format::bytes_io::Fields;
+use crate::format::compression::{BLOCK_MAX, COMPRESSION_OFF, algorithm, overhead};
+use crate::format::outside::OutsidePtr;
+use crate::format::segment;
+use crate::ids::{TXG_MAX, Txg};
 
 /// Maximal length of a payload that is embedded in the pointer instead of being stored, bytes.
 pub const EMBEDDED_MAX: usize = 112;
-
-/// Largest txg. No pool reaches it, and sums of txgs do not overflow.
-pub(crate) const TXG_MAX: Txg = i64::MAX as u64;
-
-/// Largest block, bytes: the largest record of ZFS (`SPA_MAXBLOCKSIZE`, spa.h).
-pub const BLOCK_MAX: u32 = 16 << 20;
-
-/// Maximal length of a stored block including what sealing adds, bytes.
-pub(crate) const STORED_MAX: u32 = BLOCK_MAX + Suite::OVERHEAD_MAX;
-
-/// ZFS's number for "uncompressed" (`enum zio_compress`, zio.h).
-pub const COMPRESSION_OFF: u8 = 2;
-
-/// Position of the suite's bits in a compression byte. The bits below are the compression. Suite 0 means not sealed.
-pub(crate) const SUITE_SHIFT: u8 = 6;
-
-/// The compression alone, `enum zio_compress` of ZFS.
-pub(crate) fn algorithm(compression: u8) -> u8 {
-    compression & ((1 << SUITE_SHIFT) - 1)
-}
-
-/// By how many bytes sealing makes a block longer; `None` for an unknown suite.
-pub(crate) fn overhead(compression: u8) -> Option<u32> {
-    match compression >> SUITE_SHIFT {
-        0 => Some(0),
-        id => Suite::from_id(id).map(Suite::overhead),
-    }
-}
 
 /// Encoded length of a [`StoredPtr`], bytes, without a tag.
 pub(crate) const STORED_LEN: usize = 61;

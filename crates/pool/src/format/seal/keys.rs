@@ -4,6 +4,8 @@ use argon2::{Algorithm, Argon2, Params, Version};
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
+use crate::error::KeyError;
+
 use super::context;
 use super::locked::Locked;
 use super::record::KeyRecord;
@@ -17,24 +19,6 @@ pub const PASSPHRASE_MIN: usize = 8;
 pub const PASSPHRASE_MAX: usize = 512;
 
 const KEY_LEN: usize = 32;
-
-/// Why a key could not be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum KeyError {
-    /// The key does not unwrap the pool's key.
-    #[error("incorrect key")]
-    Incorrect,
-    /// The key does not have the expected form. Says what was expected and what was given.
-    #[error("{0}")]
-    Form(String),
-    /// The key record demands costs or parameters that no writer uses.
-    #[error("the pool's key record is not to be trusted: {0}")]
-    Record(String),
-    /// The system provides no random numbers or no memory.
-    #[error("{0}")]
-    System(&'static str),
-}
 
 /// The form of a user's key, like `keyformat` of ZFS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

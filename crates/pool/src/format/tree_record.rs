@@ -1,13 +1,39 @@
 //! The record of a tree in the meta tree. The record of the meta tree itself is in the uberblock. Bytes:
 //! `docs/format/pool.md`, "Tree record".
 
-use super::{TreeId, TreeStats};
-use crate::bytes_io::Fields;
 use crate::error::Result;
-use crate::prefix;
-use crate::ptr::{StoredPtr, Txg};
+use crate::format::bytes_io::Fields;
+use crate::format::prefix;
+use crate::format::ptr::StoredPtr;
+use crate::ids::{TreeId, Txg};
 
 const VERSION: u8 = 1;
+
+/// The space that a tree refers to: its data blocks ([`Tree::retain`]) and its own nodes as last written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TreeStats {
+    /// Bytes in segments.
+    pub physical: u64,
+    /// Logical bytes.
+    pub logical: u64,
+}
+
+impl TreeStats {
+    pub(crate) fn add(&mut self, asize: u64, lsize: u32) {
+        self.physical = self.physical.saturating_add(asize);
+        self.logical = self.logical.saturating_add(u64::from(lsize));
+    }
+
+    pub(crate) fn add_all(&mut self, other: TreeStats) {
+        self.physical = self.physical.saturating_add(other.physical);
+        self.logical = self.logical.saturating_add(other.logical);
+    }
+
+    pub(crate) fn sub(&mut self, asize: u64, lsize: u32) {
+        self.physical = self.physical.saturating_sub(asize);
+        self.logical = self.logical.saturating_sub(u64::from(lsize));
+    }
+}
 
 /// The recorded state of a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,10 +4,10 @@
 use snowmelt_store::{SegmentId, Store};
 
 use super::record::{KeyRecord, RECORD_MAX};
-use crate::bytes_io::Fields;
 use crate::error::Result;
-use crate::ptr::Txg;
-use crate::segment::FRAME_ALIGN;
+use crate::format::bytes_io::Fields;
+use crate::format::segment::FRAME_ALIGN;
+use crate::ids::Txg;
 
 const MAGIC: [u8; 4] = *b"SMky";
 const VERSION: u8 = 1;

@@ -6,10 +6,8 @@ use super::context;
 use super::keys::Keys;
 use super::record::KeyRecord;
 use super::suite::{Cipher, Suite, TAG_LEN};
-use crate::block::BlockId;
-use crate::ptr::Txg;
-use crate::segment::Kind;
-use crate::tree::TreeId;
+use crate::format::segment::Kind;
+use crate::ids::{BlockId, TreeId, Txg};
 
 /// The class of a block. A reader knows it without the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use super::keys::{KEY_LOCATION_MAX, KeyFormat, PassphraseCost};
 use super::suite::{Suite, TAG_LEN};
-use crate::bytes_io::Fields;
 use crate::error::{PoolError, Result};
+use crate::format::bytes_io::Fields;
 
 const VERSION: u8 = 1;
 /// Length of everything except the location.

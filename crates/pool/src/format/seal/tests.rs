@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use snowmelt_store::SegmentId;
 
 use super::*;
-use crate::block::BlockId;
+use crate::error::KeyError;
+use crate::ids::BlockId;
 
 const ID: BlockId = BlockId { object: 3, blkid: 4 };
 const SEAL: Seal = Seal { class: Class::Data, compression: 15, lsize: 512, birth: 9 };

@@ -4,10 +4,10 @@
 
 use snowmelt_store::SegmentId;
 
-use crate::bytes_io::Fields;
 use crate::error::{PoolError, Result};
-use crate::ptr::{self, BLOCK_MAX, TXG_MAX, Txg};
-use crate::tree::TreeId;
+use crate::format::bytes_io::Fields;
+use crate::format::compression::{self, BLOCK_MAX};
+use crate::ids::{TXG_MAX, TreeId, Txg};
 
 /// The first bytes of every frame.
 pub(crate) const FRAME_MAGIC: [u8; 4] = *b"SMfr";
@@ -133,7 +133,7 @@ impl FrameHeader {
         if fields.array::<8>()? != checksum(covered, segment, offset) {
             return Err(PoolError::record("frame header", "checksum does not match"));
         }
-        let overhead = ptr::overhead(header.compression).unwrap_or(0);
+        let overhead = compression::overhead(header.compression).unwrap_or(0);
         if header.psize == 0
             || header.psize > BLOCK_MAX + overhead
             || header.lsize > BLOCK_MAX

@@ -1,6 +1,6 @@
 //! Repair from parity: of a damaged block that a reader or a scrub found, and of parity frames themselves.
 //!
-//! Wrong bytes are overwritten in place, as in a mirror ([`heal`](crate::heal)). The correct bytes are known for
+//! Wrong bytes are overwritten in place, as in a mirror ([`heal`](super)). The correct bytes are known for
 //! certain, and good pieces are not written. A crash during a repair leaves a bad piece as bad as before.
 
 use std::sync::Arc;
@@ -9,13 +9,12 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use snowmelt_store::SegmentId;
 
-use super::find::{self, read_lossy};
-use super::head::Head;
-use super::stripe::{Repair, Stripe};
-use crate::heal::Copies;
+use super::Copies;
+use crate::format::ptr::StoredPtr;
+use crate::format::segment::FRAME_HEADER;
 use crate::io::{Io, frame_header, verify};
-use crate::ptr::StoredPtr;
-use crate::segment::FRAME_HEADER;
+use crate::parity::find::{self, read_lossy};
+use crate::parity::{Head, Repair, Stripe};
 
 /// The parity frames of the last segment that was examined. Damage often comes in clusters.
 #[derive(Debug, Default)]

@@ -15,11 +15,10 @@ mod tests;
 pub(crate) use block::{Class, Seal, Sealer};
 pub(crate) use frame::{decode as decode_key_frame, encode as encode_key_frame, newest as newest_key_record};
 pub(crate) use keys::random;
-pub use keys::{
-    KEY_LOCATION_MAX, KeyError, KeyFormat, Keys, PASSPHRASE_MAX, PASSPHRASE_MIN, PassphraseCost, Wrap,
-};
+pub use keys::{KEY_LOCATION_MAX, KeyFormat, Keys, PASSPHRASE_MAX, PASSPHRASE_MIN, PassphraseCost, Wrap};
 pub use record::KeyRecord;
 pub(crate) use record::RECORD_MAX;
+pub(super) use suite::SUITE_SHIFT;
 pub use suite::Suite;
 
 /// The purposes of the keys that are derived from the pool's key. Changing one of them makes existing pools unreadable.

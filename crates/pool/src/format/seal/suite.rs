@@ -6,7 +6,9 @@ use chacha20poly1305::aead::{AeadInOut, KeyInit};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::locked::Locked;
-use crate::ptr::SUITE_SHIFT;
+
+/// Position of the suite's bits in a compression byte. The bits below are the compression. Suite 0 means not sealed.
+pub(crate) const SUITE_SHIFT: u8 = 6;
 
 /// Length of a tag, bytes.
 pub(super) const TAG_LEN: usize = 16;

@@ -2,12 +2,12 @@
 
 use snowmelt_store::{MIRRORED_UBERBLOCK_MAX, SegmentId, UBERBLOCK_MAX};
 
-use crate::bytes_io::Fields;
 use crate::error::{PoolError, Result};
-use crate::ptr::{TXG_MAX, Txg};
-use crate::seal::{KeyRecord, Keys, RECORD_MAX};
-use crate::segment::{Kind, SEGMENT_MAX};
-use crate::tree::TreeRecord;
+use crate::format::bytes_io::Fields;
+use crate::format::seal::{KeyRecord, Keys, RECORD_MAX};
+use crate::format::segment::{Kind, SEGMENT_MAX};
+use crate::format::tree_record::TreeRecord;
+use crate::ids::{TXG_MAX, Txg};
 
 const MAGIC: [u8; 8] = *b"snowmelt";
 const VERSION: u32 = 1;
