@@ -87,6 +87,31 @@ fn the_owner_uses_the_places_of_the_caller() {
     receive.wait().unwrap();
 }
 
+/// After an upgrade, a process that was started before goes on owning its pool.
+#[test]
+fn a_command_that_fails_in_an_owner_of_another_version_says_so() {
+    let scratch = Scratch::with_pool();
+    let program = scratch.path().join("older");
+    fs::copy(scratch.command("").get_program(), &program).unwrap();
+    let current = scratch.command("receive tank/home");
+    let mut receive = std::process::Command::new(&program);
+    receive.args(current.get_args()).env_clear().current_dir(scratch.path());
+    receive.envs(current.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut receive = receive.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    wait_for_owner(receive.id());
+    // Nothing is said about a command that was carried out.
+    scratch.ok("create tank/other");
+    let said = scratch.fails(1, "create tank/other");
+    let (first, warning) = said.split_once('\n').unwrap();
+    assert_eq!(first, "cannot create 'tank/other': dataset already exists");
+    let process = format!("warning: process {} owns the pool and carried out this command.", receive.id());
+    assert!(warning.starts_with(&process), "{said}");
+    assert!(warning.contains("another version of snowmelt") && warning.contains("/older receive"), "{said}");
+    assert!(warning.contains(&format!("'kill {}'", receive.id())), "{said}");
+    drop(receive.stdin.take());
+    receive.wait().unwrap();
+}
+
 #[test]
 fn many_commands_at_once_all_succeed() {
     let scratch = Scratch::with_pool();

@@ -1,7 +1,7 @@
 //! The owner's control socket: the owner of a pool runs the commands of other processes, with their arguments, working
 //! directory, stdin, stdout and stderr.
 //!
-//! `docs/format/control.md` describes the protocol, and why no command is lost or run twice while an owner closes.
+//! `docs/format/host.md` describes the protocol, and why no command is lost or run twice while an owner closes.
 //!
 //! - The owner [binds](Listener::bind) a [`Listener`] while it holds the pool's lock, and [closes](Listener::close) it
 //!   before it releases the lock.
@@ -16,8 +16,8 @@ mod wire;
 
 use std::path::{Path, PathBuf};
 
-pub use client::{Call, open_directory};
-pub use listener::{Listener, Request, Watch};
+pub use client::{Call, Done, open_directory};
+pub use listener::{Listener, Request};
 
 /// The result of a control socket operation.
 pub type Result<T, E = ControlError> = std::result::Result<T, E>;

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,6 +49,15 @@ pub fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
+/// What an owner reported about a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Done {
+    /// Exit status of the command.
+    pub code: u8,
+    /// Process id of the owner, in the namespace of this process.
+    pub owner: u32,
+}
+
 impl Call<'_> {
     /// Passes the command to the owner that listens at `path`, and waits for the command's exit status.
     ///
@@ -59,14 +68,14 @@ impl Call<'_> {
     /// # Errors
     /// `OwnerDied` when the command was begun and its result is unknown; `Refused`, `Version`, `Stranger`, `TooLong`,
     /// `Protocol`, `Io`.
-    pub fn send(&self, path: &Path) -> Result<Option<u8>> {
+    pub fn send(&self, path: &Path) -> Result<Option<Done>> {
         let body = wire::encode_body(self.args, self.env)?;
         let mut connection = match UnixStream::connect(path) {
             Ok(connection) => connection,
             Err(error) if is_gone(&error) => return Ok(None),
             Err(error) => return Err(ControlError::io("connect to", path, error)),
         };
-        check_owner(&connection, path)?;
+        let owner = check_owner(&connection, path)?;
         // An owner that refuses a request answers and closes, perhaps before it has read everything. Its answer is more
         // useful than the send error.
         let sent = self.send_request(&connection, &body);
@@ -89,7 +98,7 @@ impl Call<'_> {
         self.wait(&connection);
         let Ok(Some(second)) = read_answer(&mut connection) else { return Err(ControlError::OwnerDied) };
         match Answer::decode(second)? {
-            Answer::Exit(code) => Ok(Some(code)),
+            Answer::Exit(code) => Ok(Some(Done { code, owner })),
             _ => Err(ControlError::Protocol("a second answer that is no exit status")),
         }
     }
@@ -140,7 +149,7 @@ fn send_all(connection: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
 }
 
 /// The result for the caller of an answer other than `Accepted`.
-fn refusal(answer: Answer) -> Result<Option<u8>> {
+fn refusal(answer: Answer) -> Result<Option<Done>> {
     match answer {
         Answer::Closing => Ok(None),
         Answer::Refused => Err(ControlError::Refused),
@@ -154,11 +163,12 @@ fn refusal(answer: Answer) -> Result<Option<u8>> {
 
 /// Checks that the owner is a process of this user or of root: only they may get descriptors and commands. This holds
 /// also if the caller is root: a process of another user could use the descriptors to read what only root may read.
-fn check_owner(connection: &UnixStream, path: &Path) -> Result<()> {
+/// Returns the owner's process id.
+fn check_owner(connection: &UnixStream, path: &Path) -> Result<u32> {
     let owner = rustix::net::sockopt::socket_peercred(connection)
         .map_err(|e| ControlError::io("identify the owner at", path, e))?;
     if owner.uid.is_root() || owner.uid == rustix::process::geteuid() {
-        return Ok(());
+        return Ok(owner.pid.as_raw_nonzero().get().unsigned_abs());
     }
     Err(ControlError::Stranger { path: path.to_owned(), uid: owner.uid.as_raw() })
 }

@@ -78,8 +78,6 @@ pub struct Request {
     pub stdout: OwnedFd,
     /// The caller's standard error.
     pub stderr: OwnedFd,
-    /// The caller's user: the owner's own, or root.
-    pub uid: u32,
     connection: UnixStream,
     _active: Active,
 }
@@ -122,12 +120,6 @@ impl Listener {
         rustix::net::listen(&socket, BACKLOG).map_err(io)?;
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io)?;
         Ok(Self { socket, path: path.to_owned(), wake, shared: Arc::default() })
-    }
-
-    /// The path of the socket.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Waits for the next command; `None` when the listener was closed. Callers without permission and invalid requests
@@ -194,8 +186,8 @@ impl Listener {
     }
 
     /// Number of accepted requests that are running.
-    #[must_use]
-    pub fn active(&self) -> usize {
+    #[cfg(test)]
+    pub(super) fn active(&self) -> usize {
         self.shared.state.lock().active
     }
 
@@ -242,7 +234,6 @@ impl Listener {
             stdin,
             stdout,
             stderr,
-            uid: peer.uid.as_raw(),
             connection,
             _active: active,
         })
@@ -273,15 +264,9 @@ impl Drop for Listener {
 }
 
 impl Request {
-    /// Whether the caller is gone (interrupted or killed), so that nobody waits for the result.
-    #[must_use]
-    pub fn cancelled(&self) -> bool {
-        self.wait_cancelled(Duration::ZERO)
-    }
-
     /// Waits until the caller is gone, at most for `timeout`. Returns whether it is gone.
-    #[must_use]
-    pub fn wait_cancelled(&self, timeout: Duration) -> bool {
+    #[cfg(test)]
+    pub(super) fn wait_cancelled(&self, timeout: Duration) -> bool {
         hung_up(&self.connection, timeout)
     }
 

@@ -1,4 +1,4 @@
-//! The frames of the control protocol. Byte tables: `docs/format/control.md`.
+//! The frames of the control protocol. Byte tables: `docs/format/host.md`.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -20,7 +20,7 @@ pub fn busy(attempt: &str, location: &Location) -> String {
 
 /// The process that holds the lock of a pool, and its command line. `None` if the kernel does not say, as for a process
 /// outside of this container, and for pools in object stores.
-fn of(location: &Location) -> Option<(u32, String)> {
+pub fn of(location: &Location) -> Option<(u32, String)> {
     let file = match location {
         Location::Directory(path) => fs::metadata(path.join("lock")).ok()?,
         Location::File(path) => fs::metadata(path).ok()?,
@@ -46,6 +46,18 @@ fn owner_of(table: &str, place: &str) -> Option<u32> {
     })
 }
 
+/// Whether a process runs another program file than this one, such as an earlier version. `false` if its file cannot be
+/// examined.
+pub fn is_other_program(pid: u32) -> bool {
+    // The link leads to the file that runs, even if another file has taken its name.
+    let file = |pid: &str| fs::metadata(Path::new("/proc").join(pid).join("exe")).ok();
+    let id = |file: fs::Metadata| (file.dev(), file.ino());
+    match (file(&pid.to_string()), file("self")) {
+        (Some(other), Some(own)) => id(other) != id(own),
+        _ => false,
+    }
+}
+
 /// The command line of a process, as it can be printed.
 pub fn words(pid: u32) -> Option<String> {
     let line = fs::read(Path::new("/proc").join(pid.to_string()).join("cmdline")).ok()?;
@@ -68,6 +80,16 @@ mod tests {
                      5: FLOCK  ADVISORY  WRITE 42 fe:00:12 0 EOF\n";
         assert_eq!(owner_of(table, "fe:00:12"), Some(42));
         assert_eq!(owner_of(table, "fe:00:1"), None);
+    }
+
+    #[test]
+    fn a_process_of_another_program_is_recognised() {
+        assert!(!is_other_program(std::process::id()));
+        let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(is_other_program(other.id()));
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert!(!is_other_program(u32::MAX));
     }
 
     #[test]

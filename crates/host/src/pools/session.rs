@@ -4,7 +4,7 @@
 //! (it has mounted something, or waits for input), the owner serves the control socket of the pool. From then on it
 //! ends only when the commands of others have ended too. A process that finds the pool locked waits this moment, and
 //! then passes its command to the owner. Most commands end within it, so they do not have to wait for commands of
-//! others, which can run for hours (docs/format/control.md).
+//! others, which can run for hours (docs/format/host.md).
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -25,7 +25,7 @@ use super::keys::{self, KnownKeys, Stdin};
 use super::pins::{self, Pin, Pins};
 use super::{holder, outside, shadow, waiting};
 use crate::context::{Context, PROCESS_VARIABLES, Surroundings};
-use crate::control::{self, Call, ControlError, Listener, Request, open_directory};
+use crate::control::{self, Call, ControlError, Done, Listener, Request, open_directory};
 use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
 
@@ -286,7 +286,12 @@ impl ServiceState {
 }
 
 /// Owns the pool at `location`, or has its owner do `args` with these files.
-pub fn acquire(context: &Context, location: &Location, call: &Forward<'_>, serve: Serve) -> Result<Acquired> {
+pub fn acquire(
+    context: &mut Context,
+    location: &Location,
+    call: &Forward<'_>,
+    serve: Serve,
+) -> Result<Acquired> {
     let deadline = Instant::now() + OWNER_WAIT_MAX;
     let mut pause = OWNER_WAIT_STEP;
     if location.is_read_only() {
@@ -304,8 +309,9 @@ pub fn acquire(context: &Context, location: &Location, call: &Forward<'_>, serve
         }
         if let Some(socket) = snowmelt_store::control_socket(location) {
             let done = call.send(&socket, context);
-            if let Some(code) = done.map_err(|error| CliError::Failed(chain(&error)))? {
-                return Ok(Acquired::Done(code));
+            if let Some(done) = done.map_err(|error| CliError::Failed(refused(location, &error)))? {
+                explain(context, done);
+                return Ok(Acquired::Done(done.code));
             }
         }
         if context.is_cancelled() {
@@ -321,6 +327,36 @@ pub fn acquire(context: &Context, location: &Location, call: &Forward<'_>, serve
         std::thread::sleep(pause);
         pause = (pause * 2).min(OWNER_WAIT_STEP_MAX);
     }
+}
+
+/// Why the owner did not carry out a command, and what to do about it.
+fn refused(location: &Location, error: &ControlError) -> String {
+    let why = chain(error);
+    match error {
+        ControlError::Version { .. } => match holder::of(location) {
+            Some((pid, words)) => format!("{why}\nprocess {pid} owns it: {words}\n{}", ending(pid)),
+            None => why,
+        },
+        _ => why,
+    }
+}
+
+/// After an upgrade, the processes of mounts go on with the version that they were started with. A command that they
+/// cannot carry out fails, and its message does not say why.
+fn explain(context: &mut Context, done: Done) {
+    if done.code == 0 || !holder::is_other_program(done.owner) {
+        return;
+    }
+    let pid = done.owner;
+    let words = holder::words(pid).unwrap_or_default();
+    context.complain(format_args!(
+        "warning: process {pid} owns the pool and carried out this command. It runs another version of snowmelt: {words}\n{}",
+        ending(pid)
+    ));
+}
+
+fn ending(pid: u32) -> String {
+    format!("'kill {pid}' unmounts its filesystems and ends it; then mount them again with this version")
 }
 
 /// Opens the pool at `location` for reading, beside its owner. `because` is the reason why it is not opened for
@@ -482,7 +518,7 @@ pub struct Forward<'a> {
 }
 
 impl Forward<'_> {
-    fn send(&self, socket: &Path, context: &Context) -> control::Result<Option<u8>> {
+    fn send(&self, socket: &Path, context: &Context) -> control::Result<Option<Done>> {
         let program = OsString::from("snowmelt");
         let args: Vec<OsString> = std::iter::once(program).chain(self.args.iter().cloned()).collect();
         // Among them HOME and XDG_CONFIG_HOME: the owner may have been started with others.
