@@ -471,7 +471,8 @@ fn nothing_readable_is_in_any_store() {
     let scratch = Scratch::with_pool();
     private(&scratch.path().join("key"), &[7; 32]);
     secrets(&scratch, &|line| drop(scratch.ok(line)));
-    assert!(found(&scratch.path().join("data")).len() > 2, "or this test tests nothing");
+    // How many depends on what is compressed together.
+    assert!(!found(&scratch.path().join("data")).is_empty(), "or this test tests nothing");
 }
 
 #[test]

@@ -303,6 +303,42 @@ fn a_resilver_that_is_killed_goes_on() {
     holds(&scratch, "a", LEN, 5);
 }
 
+/// The other member has lost a segment while one was away. The member that returns has the only copy.
+#[test]
+fn a_member_that_returns_keeps_what_the_other_has_lost() {
+    const LEN: usize = 3 << 20;
+    for takes_offline in [true, false] {
+        let scratch = Scratch::new();
+        let at = |name: &str| scratch.path().join(name);
+        scratch.ok("pool create tank mirror one two");
+        fill(&scratch, "a", LEN, 5);
+        let (gone, kept) = (at("two"), at("away"));
+        if takes_offline {
+            scratch.ok("pool offline tank two");
+        } else {
+            fs::rename(&gone, &kept).unwrap();
+        }
+        scratch.ok("create tank/later");
+        let largest = fs::read_dir(at("one/segments")).unwrap().map(|entry| entry.unwrap());
+        let largest = largest.max_by_key(|entry| entry.metadata().unwrap().len()).unwrap();
+        assert!(largest.metadata().unwrap().len() > LEN as u64 / 4);
+        fs::remove_file(largest.path()).unwrap();
+        if takes_offline {
+            scratch.ok("pool online tank two");
+        } else {
+            fs::rename(&kept, &gone).unwrap();
+            scratch.ok("list");
+        }
+        holds(&scratch, "a", LEN, 5);
+        scratch.ok("pool scrub -w tank");
+        settled(&scratch);
+        check(&scratch);
+        // Now both members have it.
+        fs::remove_dir_all(at("two")).unwrap();
+        holds(&scratch, "a", LEN, 5);
+    }
+}
+
 #[test]
 fn a_file_that_missed_little_is_brought_that_as_soon_as_it_is_back() {
     let scratch = Scratch::new();

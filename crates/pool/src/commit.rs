@@ -24,7 +24,7 @@ use crate::format::prefix;
 use crate::format::seal::Keys;
 use crate::format::tree_record::TreeRecord;
 use crate::format::uberblock::{ENDS_MAX, Features, SegmentEnd, Uberblock};
-use crate::ids::Txg;
+use crate::ids::{TXG_MAX, Txg};
 use crate::memory;
 use crate::open;
 use crate::pool::{Pool, PoolOptions};
@@ -298,6 +298,7 @@ impl Pool {
 
     fn write_trees(&self, state: &CommitState, hold: &Hold<'_>) -> Result<Written> {
         let txg = hold.txg();
+        assert!(txg <= TXG_MAX, "txg {txg} is not valid on disk");
         if self.io().has_met.load(Ordering::Acquire) {
             self.log_met(hold);
         }

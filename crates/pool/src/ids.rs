@@ -6,6 +6,10 @@ pub type Txg = u64;
 /// Largest txg. No pool reaches it, and sums of txgs do not overflow.
 pub(crate) const TXG_MAX: Txg = i64::MAX as u64;
 
+/// The largest txg that is taken for one of a pool. Larger ones in the ring of uberblocks are forged or damaged. The
+/// distance to [`TXG_MAX`] is enough for a commit every second for a hundred years.
+pub(crate) const TXG_FOUND_MAX: Txg = TXG_MAX - (1 << 32);
+
 /// Identifies a tree. Ids are never reused within a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TreeId(pub u64);

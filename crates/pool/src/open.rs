@@ -12,7 +12,7 @@ use crate::format::prefix;
 use crate::format::seal::{KeyRecord, Keys, Sealer, random};
 use crate::format::tree_record::TreeRecord;
 use crate::format::uberblock::{Features, Uberblock};
-use crate::ids::{TreeId, Txg};
+use crate::ids::{TXG_FOUND_MAX, TreeId, Txg};
 use crate::io::{Io, IoOptions};
 use crate::parity;
 use crate::pool::{NewPool, PARITY, Pool, PoolOptions, property_key};
@@ -128,7 +128,7 @@ impl Pool {
     /// # Errors
     /// `NoUberblock`, `Features`, `KeyNeeded`, `NeedsRewind`, `NoTxg`, `Unreadable`; when the store fails.
     pub fn open(store: Box<dyn Store>, options: PoolOptions) -> Result<Arc<Self>> {
-        let raw = store.uberblocks().map_err(PoolError::store("reading the uberblocks"))?;
+        let raw = ring_of(&*store)?;
         let seen = raw.iter().map(|raw| raw.txg).max();
         let Some(seen) = seen else {
             return Err(PoolError::NoUberblock { store: store.describe() });
@@ -200,8 +200,7 @@ impl Pool {
     /// # Errors
     /// When the store cannot be read; `Features` when a later version encrypted the pool.
     pub fn key_record_of(store: &dyn Store) -> Result<Option<KeyRecord>> {
-        let raw = store.uberblocks().map_err(PoolError::store("reading the uberblocks"))?;
-        let (ring, _) = decode_ring(raw, None);
+        let (ring, _) = decode_ring(ring_of(store)?, None);
         let Some(newest) = ring.into_iter().next() else { return Ok(None) };
         newest.features.check(true)?;
         Ok(newest.sealed.map(|sealed| sealed.record))
@@ -218,7 +217,7 @@ impl Pool {
         state: &LostState,
         options: PoolOptions,
     ) -> Result<Arc<Self>> {
-        let raw = store.uberblocks().map_err(PoolError::store("reading the uberblocks"))?;
+        let raw = ring_of(&*store)?;
         let seen = raw.iter().map(|raw| raw.txg).max().unwrap_or(0).max(salvage.newest);
         let (ring, _) = decode_ring(raw, options.keys.as_ref());
         let io = Arc::new(Io::new(store, salvage.guid, options.io()?));
@@ -251,6 +250,14 @@ impl Pool {
         };
         finish(io, meta, found, options)
     }
+}
+
+/// The ring of uberblocks. Entries with a txg that no pool reaches are left out: the txgs after it would not be valid,
+/// so everything that was written after such an entry would be lost.
+fn ring_of(store: &dyn Store) -> Result<Vec<RawUberblock>> {
+    let mut raw = store.uberblocks().map_err(PoolError::store("reading the uberblocks"))?;
+    raw.retain(|raw| raw.txg <= TXG_FOUND_MAX);
+    Ok(raw)
 }
 
 fn needs_rewind(newest: &Uberblock, to: &Uberblock, source: PoolError) -> PoolError {
@@ -361,6 +368,12 @@ struct Found<'a> {
 
 fn finish(io: Arc<Io>, meta: Arc<Tree>, found: Found<'_>, options: PoolOptions) -> Result<Arc<Pool>> {
     let Found { uberblock, recent, seen, epoch, passed_over, lost, stored, missing } = found;
+    if seen > TXG_FOUND_MAX {
+        return Err(PoolError::record(
+            "frame header",
+            format!("txg {seen} is larger than any that a pool reaches"),
+        ));
+    }
     let mut report = OpenReport {
         txg: uberblock.txg,
         time: uberblock.time,

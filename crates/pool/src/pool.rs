@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use parking_lot::Mutex;
 use snowmelt_store::{SegmentId, Store};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -196,6 +196,13 @@ impl Pool {
     /// The result of opening the pool.
     pub fn open_report(&self) -> &OpenReport {
         &self.report
+    }
+
+    /// The segments that the pool may refer to. `None` after a txg was passed over: then all segments are kept for
+    /// later inspection.
+    pub fn known_segments(&self) -> Option<BTreeSet<SegmentId>> {
+        let is_newest = self.report.passed_over.is_empty();
+        is_newest.then(|| self.io.space.lock().iter().map(|(id, _)| id).collect())
     }
 
     /// The store of this pool.

@@ -1,6 +1,6 @@
 //! Relocations: the new places of blocks that the cleaner moved. Pointers keep the old place.
 //!
-//! The records are in the meta tree under [`prefix::RELOCATION`](crate::format::prefix::RELOCATION). Reads look them up if
+//! The records are in the meta tree under [`prefix::RELOCATION`](crate::prefix::RELOCATION). Reads look them up if
 //! there are any. Bytes: `docs/format/pool.md`, "Relocations".
 
 use std::collections::{BTreeMap, HashMap, HashSet};

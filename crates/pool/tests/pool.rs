@@ -517,3 +517,27 @@ fn a_pool_made_as_the_golden_one_was_is_one() {
     drop(small_pool(Box::new(store.clone())));
     is_golden(golden::unpacked(&golden::packed(&store)));
 }
+
+/// Anybody who can write to the store can add an entry to the ring. Txgs after an impossible one would not be valid,
+/// and what is written in them would be lost without an error.
+#[test]
+fn an_entry_of_the_ring_with_an_impossible_txg_is_ignored() {
+    for txg in [u64::MAX, 1 << 63, (1 << 63) - 1, (1 << 63) - 100] {
+        let store = MemoryStore::new();
+        let first = pool(&store);
+        let before = first.committed_txg();
+        drop(first);
+        store.publish(txg, &[7; 40]).unwrap();
+        let second = Pool::open(Box::new(store.clone()), small()).unwrap();
+        let hold = second.begin().unwrap();
+        let tree = second.create_tree(&hold).unwrap();
+        tree.insert(&hold, b"key", b"value").unwrap();
+        drop(hold);
+        second.commit().unwrap();
+        assert!(second.committed_txg() > before && second.committed_txg() < before + 100);
+        let id = tree.id();
+        drop((tree, second));
+        let third = Pool::open(Box::new(store.clone()), small()).unwrap();
+        assert_eq!(third.tree(id).unwrap().get(b"key").unwrap().unwrap().value, "value");
+    }
+}

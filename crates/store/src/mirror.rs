@@ -462,6 +462,7 @@ impl Store for MirrorStore {
         let needed = all.map(|info| (info, known.get(&info.id).copied().unwrap_or(0)));
         let shorter = needed.filter(|(info, end)| *end < info.len);
         *self.ends.lock() = shorter.map(|(info, end)| (info.id, end)).collect();
+        self.forget_unknown(&known.keys().copied().collect())?;
         self.catch_up()
     }
 

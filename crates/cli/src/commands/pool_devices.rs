@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use snowmelt_pool::Pool;
 use snowmelt_store::{CreateOptions, Location, MemberStatus, Mirror, PoolLabel};
 
 use super::pool_create::{file_size, place, remember, warn_of_readers};
@@ -152,7 +153,7 @@ pub fn detach(app: &mut App<'_>, args: &PoolDetachArgs) -> Result<Exit> {
 /// # Errors
 /// As [`detach`].
 pub fn offline(app: &mut App<'_>, args: &PoolOfflineArgs) -> Result<Exit> {
-    each(app, &args.pool, &args.devices, "offline", |mirror, member| mirror.offline(member.guid))
+    each(app, &args.pool, &args.devices, "offline", |_, mirror, member| mirror.offline(member.guid))
 }
 
 /// Brings members back.
@@ -160,8 +161,10 @@ pub fn offline(app: &mut App<'_>, args: &PoolOfflineArgs) -> Result<Exit> {
 /// # Errors
 /// When one is not there.
 pub fn online(app: &mut App<'_>, args: &PoolOnlineArgs) -> Result<Exit> {
-    let exit =
-        each(app, &args.pool, &args.devices, "online", |mirror, member| mirror.online_again(member.guid))?;
+    let exit = each(app, &args.pool, &args.devices, "online", |pool, mirror, member| {
+        mirror.online_again(member.guid)?;
+        pool.known_segments().map_or(Ok(()), |known| mirror.forget_unknown(&known))
+    })?;
     bring_up(app, &args.pool, false, exit)
 }
 
@@ -170,7 +173,7 @@ fn each(
     pool: &str,
     devices: &[PathBuf],
     verb: &str,
-    change: impl Fn(&dyn Mirror, &MemberStatus) -> Result<(), snowmelt_store::StoreError>,
+    change: impl Fn(&Pool, &dyn Mirror, &MemberStatus) -> Result<(), snowmelt_store::StoreError>,
 ) -> Result<Exit> {
     app.on_pool(pool, missing, |app, session| {
         let mut failed = false;
@@ -178,7 +181,8 @@ fn each(
             let attempt = format!("cannot {verb} {}", device.display());
             let changed = mirror_of(session, &attempt).and_then(|mirror| {
                 let member = member(app, mirror, device, &attempt)?;
-                change(mirror, &member).map_err(|error| CliError::failed(&attempt, &error))
+                change(session.datasets.pool(), mirror, &member)
+                    .map_err(|error| CliError::failed(&attempt, &error))
             });
             if let Err(error) = changed {
                 app.context.complain(error);

@@ -1,5 +1,6 @@
 //! The implementation of [`Mirror`] for [`MirrorStore`]. The methods themselves are in the modules of their subjects.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::MirrorStore;
@@ -55,6 +56,9 @@ impl Mirror for MirrorStore {
     }
     fn online(&self, guid: u64, path: PathBuf, store: Box<dyn Store>) -> Result<()> {
         self.online(guid, path, store)
+    }
+    fn forget_unknown(&self, known: &BTreeSet<SegmentId>) -> Result<()> {
+        self.forget_unknown(known)
     }
     fn online_again(&self, guid: u64) -> Result<()> {
         self.online_again(guid)

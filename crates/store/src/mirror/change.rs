@@ -1,5 +1,6 @@
 //! Adding and removing members, and taking them offline and online, while the mirror is open.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
@@ -9,7 +10,7 @@ use super::open;
 use super::{MirrorStore, State};
 use crate::codec;
 use crate::label::{MEMBERS_MAX, MirrorLabel};
-use crate::{MirrorMember, Pending, Result, Store, StoreError, Unanswered};
+use crate::{MirrorMember, Pending, Result, SegmentId, Store, StoreError, Unanswered};
 
 impl MirrorStore {
     /// The pool's guid.
@@ -201,6 +202,25 @@ impl MirrorStore {
         self.write_labels()?;
         self.begin_scan();
         self.publish_again()
+    }
+
+    /// Deletes segments from members that returned, if no member with all data has them and the pool does not know
+    /// them either: they were deleted while the member was away. `known` are the ids of the pool's segments.
+    ///
+    /// # Errors
+    /// When the mirror can no longer be written. A segment that cannot be deleted stays.
+    pub fn forget_unknown(&self, known: &BTreeSet<SegmentId>) -> Result<()> {
+        self.gate.check()?;
+        let _writing = self.writing.read();
+        for member in &self.state.read().members {
+            let doubtful = std::mem::take(&mut *member.doubtful.lock());
+            let Some(store) = member.active() else { continue };
+            for id in doubtful.difference(known) {
+                // The pool deletes it as an orphan when it is opened again.
+                let _ = store.delete_segment(*id);
+            }
+        }
+        Ok(())
     }
 
     /// Checks that a member has no unanswered operation. Such an operation may still be done, so the member must not

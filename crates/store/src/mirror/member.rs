@@ -1,5 +1,6 @@
 //! The state of a mirror's member in memory.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -50,6 +51,9 @@ pub(super) struct Member {
     pub(super) sent: AtomicU64,
     pub(super) since: u64,
     pub(super) lack: Mutex<Lack>,
+    /// Segments that the member had when it returned, and that no member with all data has: either they were deleted
+    /// while it was away, or the others have lost them.
+    pub(super) doubtful: Mutex<BTreeSet<SegmentId>>,
     /// The member has failed. It is left out as soon as the state can be locked exclusively.
     pub(super) failed: AtomicBool,
     /// The first error.
@@ -78,6 +82,7 @@ impl Member {
             sent: AtomicU64::new(0),
             since: 0,
             lack: Mutex::default(),
+            doubtful: Mutex::default(),
             failed: AtomicBool::new(false),
             failure: Mutex::default(),
             read: AtomicU32::new(0),

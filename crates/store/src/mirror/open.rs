@@ -267,7 +267,8 @@ pub(super) fn places(state: &State, holds: impl Fn(&Member) -> bool) -> Vec<usiz
 }
 
 impl State {
-    /// Starts writing to the member at `place`. It still lacks what it lacked before.
+    /// Starts writing to the member at `place`. It still lacks what it lacked before. Nothing is deleted from it: only
+    /// the pool knows whether a segment that the other members do not have was deleted or lost.
     pub(super) fn take_in(&mut self, place: usize, next_id: u64) -> Result<()> {
         let mut known = BTreeSet::new();
         for store in self.members.iter().filter(|member| member.is_whole()).filter_map(Member::active) {
@@ -275,10 +276,8 @@ impl State {
         }
         let Some(member) = self.members.get_mut(place) else { return Ok(()) };
         let Some(store) = member.store.as_deref() else { return Ok(()) };
-        // Delete segments that were deleted from the mirror while the member was away.
-        for info in store.segments()?.into_iter().filter(|info| !known.contains(&info.id)) {
-            store.delete_segment(info.id)?;
-        }
+        let own = store.segments()?.into_iter().map(|info| info.id);
+        *member.doubtful.get_mut() = own.filter(|id| !known.contains(id)).collect();
         let lack = member.lack.get_mut();
         lack.now.end(next_id);
         lack.durable.end(next_id);

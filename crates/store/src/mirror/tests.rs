@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
@@ -319,6 +320,39 @@ fn wrong_copies_are_found_and_put_right() {
     assert_eq!(mirror.members()[1].checksum_errors, 0);
 }
 
+fn ids(store: &dyn Store) -> BTreeSet<SegmentId> {
+    store.segments().unwrap().into_iter().map(|info| info.id).collect()
+}
+
+/// The member that returns has the only copy of a segment: the other one has lost it.
+#[test]
+fn what_a_returning_member_alone_has_is_deleted_only_if_the_pool_does_not_know_it() {
+    for is_known in [true, false] {
+        let (a, b) = (MemoryStore::new(), MemoryStore::new());
+        let mirror = of(&[a.clone(), b.clone()]);
+        for id in 1..3 {
+            mirror.create_segment(SegmentId(id)).unwrap();
+            commit(&mirror, id, id, 0, 8192).unwrap();
+            mirror.seal_segment(SegmentId(id)).unwrap();
+        }
+        mirror.offline(2).unwrap();
+        mirror.publish(3, b"without").unwrap();
+        a.delete_segment(SegmentId(2)).unwrap();
+        mirror.online(2, "/2".into(), Box::new(b.clone())).unwrap();
+        assert_eq!(ids(&b).len(), 2);
+        let known = (1..if is_known { 3 } else { 2 }).map(SegmentId).collect();
+        mirror.forget_unknown(&known).unwrap();
+        assert_eq!(ids(&b), known);
+        assert_eq!(ids(&mirror), known);
+        if is_known {
+            resilver(&mirror);
+            let mut read = vec![0; 8192];
+            mirror.read(SegmentId(2), 0, &mut read).unwrap();
+            assert_eq!(read, bytes(2, 8192));
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Call(Call),
@@ -371,6 +405,11 @@ proptest! {
                     drop(mirror);
                     mirror = make().unwrap();
                     model = model.snapshot();
+                    // The pool deletes what it does not know when it is opened.
+                    let known = ids(&model);
+                    for info in mirror.segments().unwrap().iter().filter(|info| !known.contains(&info.id)) {
+                        mirror.delete_segment(info.id).unwrap();
+                    }
                 }
                 Step::Call(Call::Publish(txg, len)) => {
                     // A mirror uses part of the space of an uberblock itself.
@@ -390,6 +429,7 @@ proptest! {
                         stores[*at].clear_faults();
                         stores[*at].restart();
                         mirror.online(*at as u64 + 1, "/x".into(), Box::new(stores[*at].clone())).unwrap();
+                        mirror.forget_unknown(&ids(&model)).unwrap();
                     }
                 }
                 Step::Offline(at) => {
@@ -412,6 +452,7 @@ proptest! {
                 mirror.online(at as u64 + 1, "/x".into(), Box::new(store.clone())).unwrap();
             }
         }
+        mirror.forget_unknown(&ids(&model)).unwrap();
         resilver(&mirror);
         mirror.sync().unwrap();
         for store in &stores {

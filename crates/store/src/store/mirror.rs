@@ -1,5 +1,6 @@
 //! The trait [`Mirror`]: what a mirror can do beyond the contract of all stores.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -171,6 +172,14 @@ pub trait Mirror: Store {
     /// # Errors
     /// The same as [`online`](Self::online); `Invalid` when another store is there; `NoAnswer`.
     fn online_again(&self, guid: u64) -> Result<()>;
+
+    /// Deletes segments from members that came [online](Self::online), if they were deleted while the member was away.
+    /// These are the segments that no member with all data has, and that are not in `known`, the segments of the pool.
+    /// [`Store::set_ends`] does this too.
+    ///
+    /// # Errors
+    /// When the mirror can no longer be written. A segment that cannot be deleted stays.
+    fn forget_unknown(&self, known: &BTreeSet<SegmentId>) -> Result<()>;
 
     /// Returns the progress of the last resilver, and whether there is data to copy.
     fn resilver_status(&self) -> ResilverStatus;
