@@ -374,6 +374,8 @@ fn no_file_but_a_regular_one_is_a_key() {
         let said = scratch.fails(1, &format!("pool create --encrypt --key-file {file} tank pool"));
         assert!(said.contains("it is not a regular file"), "{said}");
     }
+    let said = scratch.fails(1, "pool create --encrypt --key-file /proc/self/status tank pool");
+    assert!(said.contains("it is a file of procfs"), "{said}");
     key(&scratch, "key", 7);
     assert!(scratch.fails(2, "pool import -a --key-file key").contains("give its name"));
     // A file that is not a regular file, in the place of a pool's key.

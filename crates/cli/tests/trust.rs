@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use common::{Said, Scratch};
+use snowmelt_dataset::Datasets;
+use snowmelt_pool::{KeyFormat, Keys, NewPool, PassphraseCost, Pool, PoolOptions, Suite, Wrap};
+use snowmelt_store::{CreateOptions, DirectoryStore, Location};
 
 /// A user who is not root.
 const ALICE: u32 = 54_321;
@@ -230,6 +233,101 @@ fn a_plain_pool_in_the_place_of_an_encrypted_one_is_refused_until_it_is_accepted
         scratch.ok(&accept);
         scratch.ok("create tank/b");
     }
+}
+
+/// Puts an encrypted pool with the same name and guid in the place of a pool, as anyone can who writes to the store. It
+/// names the file `key` as its key.
+fn substitute(place: &Path, key: &Path) {
+    let label = snowmelt_store::label(&Location::Directory(place.to_owned())).unwrap();
+    let guid = label.guid;
+    fs::remove_dir_all(place).unwrap();
+    fs::create_dir(place).unwrap();
+    let create = CreateOptions { label, size: None, force: false };
+    let store = DirectoryStore::create(place, &create).unwrap();
+    let (location, material) = (format!("file://{}", key.display()), fs::read(key).unwrap());
+    let cost = PassphraseCost::default();
+    let wrap = Wrap { format: KeyFormat::Raw, location: &location, material: &material, cost };
+    let keys = Some(Keys::new(guid, Suite::default(), &wrap).unwrap());
+    let options = PoolOptions { keys, ..PoolOptions::default() };
+    let pool = Pool::create(Box::new(store), &NewPool { name: "tank", guid }, options).unwrap();
+    let datasets = Datasets::create(pool).unwrap();
+    let pool = datasets.pool().clone();
+    drop(datasets);
+    pool.close().unwrap();
+}
+
+/// A key that somebody else knows.
+fn guessed(scratch: &Scratch) -> PathBuf {
+    let path = scratch.path().join("guessed");
+    fs::write(&path, [9; 32]).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    path
+}
+
+#[test]
+fn a_pool_with_the_guid_of_an_encrypted_one_and_another_key_is_refused_until_it_is_accepted() {
+    for place in ["data/snowmelt/tank", "elsewhere"] {
+        let scratch = Scratch::new();
+        key(&scratch, 0o600);
+        let path = scratch.path().join(place);
+        scratch.ok(&format!("pool create --encrypt --key-file key tank {}", path.display()));
+        scratch.ok("create tank/a");
+        substitute(&path, &guessed(&scratch));
+        let ring = fs::read(path.join("uberblocks")).unwrap();
+        for line in ["create tank/b", "list -o name tank", "pool export tank"] {
+            let said = scratch.run(line);
+            assert_eq!(said.code, 1, "{line}: {said:?}");
+            assert!(said.err.contains("is not the known one"), "{line}: {said:?}");
+            assert!(said.err.contains("key fingerprint"), "{line}: {said:?}");
+        }
+        let accept = format!("pool import --accept-new {}", path.display());
+        assert!(scratch.fails(1, &format!("pool import {}", path.display())).contains(&accept));
+        if place == "elsewhere" {
+            let import = format!("pool import -o readonly=on {}", path.display());
+            assert!(scratch.fails(1, &import).contains(&accept));
+        }
+        assert_eq!(fs::read(path.join("uberblocks")).unwrap(), ring, "nothing was written");
+        scratch.ok(&accept);
+        scratch.ok("create tank/b");
+    }
+}
+
+#[test]
+fn where_the_source_of_a_key_was_set_a_pool_names_no_other() {
+    let scratch = Scratch::new();
+    key(&scratch, 0o600);
+    let path = scratch.path().join("data/snowmelt/tank");
+    scratch.ok("pool create --encrypt --key-file key tank");
+    scratch.ok("pool import --key-file key tank");
+    // Not even on a machine that does not know the pool.
+    fs::remove_file(scratch.path().join("config/snowmelt/known_pools")).unwrap();
+    substitute(&path, &guessed(&scratch));
+    for line in ["create tank/b", "list -o name tank"] {
+        let said = scratch.fails(1, line);
+        assert!(said.contains("incorrect key") && !said.contains("guessed"), "{line}: {said}");
+    }
+    scratch.ok(&format!("pool import --accept-new --key-file guessed {}", path.display()));
+    scratch.ok("create tank/b");
+}
+
+#[test]
+fn the_key_of_a_known_pool_is_learned_and_stays_known_when_the_users_key_changes() {
+    let scratch = Scratch::new();
+    key(&scratch, 0o600);
+    scratch.ok("pool create --encrypt --key-file key tank");
+    let known = scratch.path().join("config/snowmelt/known_pools");
+    let text = fs::read_to_string(&known).unwrap();
+    let (older, fingerprint) = text.split_once("\tkey=").unwrap();
+    assert_eq!(fingerprint.trim_end().len(), 32, "{text}");
+    fs::write(&known, format!("{older}\n")).unwrap();
+    scratch.ok("list -o name tank");
+    assert_eq!(fs::read_to_string(&known).unwrap(), text);
+    let new = guessed(&scratch);
+    scratch.ok("pool change-key --key-file guessed tank");
+    scratch.ok("create tank/a");
+    assert_eq!(fs::read_to_string(&known).unwrap(), text);
+    substitute(&scratch.path().join("data/snowmelt/tank"), &new);
+    assert!(scratch.fails(1, "create tank/b").contains("is not the known one"));
 }
 
 #[test]

@@ -25,10 +25,10 @@ pub fn run(app: &mut App<'_>, args: &PoolChangeKeyArgs) -> Result<Exit> {
         let key = UserKey::read(app.context, source, format, &args.pool)?;
         // Done before the change: if this is interrupted, this machine has the key that opens the pool.
         let told = keys::Told::of(app.context, pool.guid());
-        told.prepare(key.own())?;
+        told.prepare(&key)?;
         if let Err(error) = pool.change_key(&key.wrap()) {
             if matches!(error, PoolError::Key(_)) {
-                told.prepare(None)?;
+                told.give_up()?;
             }
             return Err(CliError::failed(&attempt, &error));
         }

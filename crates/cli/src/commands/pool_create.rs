@@ -8,7 +8,7 @@ use std::time::Duration;
 use snowmelt_dataset::name::check_pool;
 use snowmelt_dataset::property::{Types, parse_size};
 use snowmelt_dataset::{Datasets, Name, pool_features};
-use snowmelt_pool::{NewPool, PARITY_MAX_PERCENT, Pool, PoolOptions, Suite};
+use snowmelt_pool::{Keys, NewPool, PARITY_MAX_PERCENT, Pool, PoolOptions, Suite};
 use snowmelt_store::{CreateOptions, DEADMAN_MAX, DEADMAN_MIN, Location, PoolLabel};
 
 use super::pool_change_key::key_format;
@@ -86,7 +86,7 @@ pub fn run(app: &mut App<'_>, args: &PoolCreateArgs) -> Result<Exit> {
         several => snowmelt_store::create_mirror(several, &options),
     })?;
     let store = store.map_err(|error| CliError::failed(&attempt, &error))?;
-    let is_encrypted = keys.is_some();
+    let (is_encrypted, fingerprint) = (keys.is_some(), keys.as_ref().map(Keys::fingerprint));
     let options = PoolOptions { keys, ..pool_options(location) };
     let pool = Pool::create(store, &NewPool { name, guid }, options)
         .map_err(|error| CliError::failed(&attempt, &error))?;
@@ -105,7 +105,7 @@ pub fn run(app: &mut App<'_>, args: &PoolCreateArgs) -> Result<Exit> {
     app.record(&session);
     drop(session);
     owner.close()?;
-    let pin = Pin { place: pins::place(location), guid, is_encrypted, name: name.to_owned() };
+    let pin = Pin { place: pins::place(location), guid, is_encrypted, fingerprint, name: name.to_owned() };
     known.set(&pin);
     warn_of_readers(app, &locations);
     remember_all(app, location, &label)?;

@@ -20,7 +20,7 @@ use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::output::json;
 use crate::pools::keys::{self, KeySource, Stdin, Told};
-use crate::pools::pins::{self, Pins};
+use crate::pools::pins::{self, Pin, Pins};
 use crate::pools::{KnownPool, Owner, acquire_alone, acquire_txg, look_at_txg, waiting};
 use crate::report;
 
@@ -324,7 +324,7 @@ fn import(app: &mut App<'_>, pool: &KnownPool, options: &ImportOptions<'_>) -> R
     cache::choose(app, &mut location, options.cache, &attempt)?;
     cache::check(&location, pool.label.guid, &attempt)?;
     if options.accept_new && !options.dry_run {
-        Pins::of(app.context)?.forget(&[pins::place(&location)]);
+        accept(app, &KnownPool { label: pool.label.clone(), location: location.clone() })?;
     }
     if let Location::Object(object) = &location {
         if options.force && !options.read_only && !options.dry_run {
@@ -375,8 +375,29 @@ fn can_open(app: &App<'_>, pool: &KnownPool) -> Result<()> {
     let failed = |error| CliError::failed(format!("cannot import {}", location.path().display()), &error);
     let store = waiting::open(app.context, location, Access::ReadOnly)?.map_err(failed)?;
     let record = keys::record(&*store, location)?;
-    Pins::of(app.context)?.verify_unopened(pool, record.is_some())?;
-    record.map_or(Ok(()), |record| keys::of_record(app.context, &record, location, Stdin::Free).map(drop))
+    let pins = Pins::of(app.context)?;
+    pins.verify_unopened(pool, record.is_some())?;
+    let Some(record) = record else { return Ok(()) };
+    pins.verify_key(pool, &keys::of_record(app.context, &record, location, Stdin::Free)?)
+}
+
+/// From now on this pool is the known one at its place, whatever was there before. It may be refused because of pools
+/// in other places too, so it is recorded with its key before it is opened.
+fn accept(app: &App<'_>, pool: &KnownPool) -> Result<()> {
+    let location = &pool.location;
+    let failed = |error| CliError::failed(format!("cannot import {}", location.path().display()), &error);
+    let pins = Pins::of(app.context)?;
+    pins.forget(&[pins::place(location)]);
+    let store = waiting::open(app.context, location, Access::ReadOnly)?.map_err(failed)?;
+    let record = keys::record(&*store, location)?;
+    drop(store);
+    let mut accepted = Pin::unopened(pool, record.is_some());
+    if let Some(record) = record {
+        let keys = keys::of_record(app.context, &record, location, Stdin::Free)?;
+        accepted.fingerprint = Some(keys.fingerprint());
+    }
+    pins.set(&accepted);
+    Ok(())
 }
 
 /// The name in the pool is changed first. Searches read the label, so after a crash in between the pool has the old

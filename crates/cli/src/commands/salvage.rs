@@ -54,10 +54,12 @@ pub fn run(app: &mut App<'_>, args: &SalvageArgs) -> Result<Exit> {
     }
     let salvage = search(app, &pool, &attempt)?;
     let record = salvage.key_record();
+    let pins = Pins::of(app.context)?;
     // Before a key is asked for.
-    Pins::of(app.context)?.verify_unopened(&pool, record.is_some())?;
+    pins.verify_unopened(&pool, record.is_some())?;
     let keys =
         record.map(|record| keys::of_record(app.context, record, &pool.location, Stdin::Free)).transpose()?;
+    keys.as_ref().map_or(Ok(()), |keys| pins.verify_key(&pool, keys))?;
     if !args.json {
         writeln!(
             app.context.out,

@@ -2,16 +2,16 @@
 //!
 //! The pool's key record has the place of the key, as the creator of the pool gave it: `prompt`, `file:///path` or
 //! `command`. The command itself is only known on this machine, so that a store of somebody else cannot run anything.
-//! The place that was set on this machine (`<config>/keys/<guid>`) comes before the place in the record. After it
-//! comes the place that will be set when a change of the key is complete (`<guid>.next`). If the change is
-//! interrupted, one of them opens the pool.
+//! The place that was set on this machine (`<config>/keys/<guid>`) is used instead of the place in the record, which
+//! anyone who can write to the store can change. After it comes the place that will be set when a change of the key is
+//! complete (`<guid>.next`). If the change is interrupted, one of them opens the pool.
 
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
+use rustix::fs::{CWD, OFlags, PROC_SUPER_MAGIC, RenameFlags, StatFs, fstatfs, renameat_with, statfs};
 use rustix::termios::isatty;
 use snowmelt_pool::{KeyError, KeyFormat, KeyRecord, Keys, PassphraseCost, Pool, PoolError, Suite, Wrap};
 use snowmelt_store::{Location, Store};
@@ -62,17 +62,31 @@ impl KeySource {
 }
 
 /// Opens the file of a key, whose name can come from a stranger. It must be a regular file: opening others has
-/// effects (watchdogs) or blocks for ever (fifos).
+/// effects (watchdogs) or blocks for ever (fifos). The same is true of the files of procfs and sysfs, which look like
+/// regular ones: reading `/proc/kmsg` takes the messages of the kernel away from others.
 fn key_file(path: &Path) -> std::io::Result<fs::File> {
     let regular = |metadata: fs::Metadata| match metadata.is_file() {
         true => Ok(()),
         false => Err(std::io::Error::other("it is not a regular file")),
     };
     regular(fs::metadata(path)?)?;
+    stored(&statfs(path)?)?;
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = fs::File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
     regular(file.metadata()?)?;
+    stored(&fstatfs(&file)?)?;
     Ok(file)
+}
+
+/// Refuses filesystems whose files the kernel makes up.
+fn stored(filesystem: &StatFs) -> std::io::Result<()> {
+    let name = match filesystem.f_type {
+        PROC_SUPER_MAGIC => "procfs",
+        // SYSFS_MAGIC of <linux/magic.h>.
+        0x6265_6572 => "sysfs",
+        _ => return Ok(()),
+    };
+    Err(std::io::Error::other(format!("it is a file of {name}, where no key can be")))
 }
 
 /// What this machine was told about the key of a pool.
@@ -101,15 +115,25 @@ impl Told {
         remove(&self.next)
     }
 
-    /// The key will come from there.
+    /// This will be the key. Where a source is set, the place that the pool has is not tried, so the new source is
+    /// stored until the change is complete, even if the pool will have it.
     ///
     /// # Errors
-    /// As [`set`](Self::set).
-    pub fn prepare(&self, source: Option<&KeySource>) -> Result<()> {
+    /// As [`set`](Self::set); when what was set cannot be read.
+    pub fn prepare(&self, key: &UserKey) -> Result<()> {
+        let source = if read(&self.now)?.is_some() { Some(&key.source) } else { key.own() };
         match source {
             Some(source) => write(&self.next, &source.told()?),
             None => remove(&self.next),
         }
+    }
+
+    /// The key will not change.
+    ///
+    /// # Errors
+    /// As [`set`](Self::set).
+    pub fn give_up(&self) -> Result<()> {
+        remove(&self.next)
     }
 
     /// Records that this source opens the pool. If it was prepared for a change of the key, it is now the source that
@@ -124,9 +148,19 @@ impl Told {
         }
     }
 
-    /// The stored sources, the likelier first.
-    fn sources(&self) -> Result<Vec<KeySource>> {
-        Ok([read(&self.now)?, read(&self.next)?].into_iter().flatten().collect())
+    /// The sources of the key, the likeliest first, if the pool names this place.
+    fn sources(&self, named: &str) -> Result<Vec<KeySource>> {
+        let (now, next) = (read(&self.now)?, read(&self.next)?);
+        let recorded = match KeySource::parse(named) {
+            // Anyone who can write to the store could have put it there.
+            Some(KeySource::Command(_)) | None => None,
+            // This machine was told better.
+            Some(_) if now.is_some() => None,
+            recorded => recorded,
+        };
+        let mut sources: Vec<KeySource> = [now, next, recorded].into_iter().flatten().collect();
+        sources.dedup();
+        Ok(sources)
     }
 }
 
@@ -212,19 +246,13 @@ pub fn of_record(context: &Context, record: &KeyRecord, location: &Location, std
     )))
 }
 
-/// The places where the key can be, the likeliest first. If the command line has one, only this one.
+/// The places where the key can be, the likeliest first. If the command line has one, only this one. The place in the
+/// record is one only if none was set on this machine.
 fn sources(context: &Context, record: &KeyRecord) -> Result<Vec<KeySource>> {
-    if let Some(source) = context.keys.source(record.guid()) {
-        return Ok(vec![source]);
+    match context.keys.source(record.guid()) {
+        Some(source) => Ok(vec![source]),
+        None => Told::of(context, record.guid()).sources(record.location()),
     }
-    let mut sources = Told::of(context, record.guid()).sources()?;
-    match KeySource::parse(record.location()) {
-        // Anyone who can write to the store could have put it there.
-        Some(KeySource::Command(_)) | None => {}
-        Some(source) => sources.push(source),
-    }
-    sources.dedup();
-    Ok(sources)
 }
 
 /// The key that a record holds, by one source; or why it is not.
@@ -359,5 +387,55 @@ mod tests {
         for word in ["command", "file://relative", "https://x", ""] {
             assert_eq!(KeySource::parse(word), None, "{word}");
         }
+    }
+
+    #[test]
+    fn the_place_that_a_pool_names_is_tried_only_where_none_was_set() {
+        let directory = tempfile::tempdir().unwrap();
+        let now = directory.path().join("7");
+        let told = Told { next: now.with_extension("next"), now };
+        let file = |name: &str| KeySource::File(format!("/keys/{name}").into());
+        let key = |source: KeySource| UserKey {
+            location: source.recorded().unwrap(),
+            source,
+            format: KeyFormat::Raw,
+            material: Zeroizing::new(vec![7; 32]),
+        };
+        let sources = || told.sources("file:///keys/named").unwrap();
+        assert_eq!(sources(), [file("named")]);
+        assert!(told.sources("command").unwrap().is_empty());
+        assert!(told.sources("command:touch /tmp/x").unwrap().is_empty());
+        // A change to a file that the pool will name needs nothing here.
+        told.prepare(&key(file("new"))).unwrap();
+        assert_eq!(sources(), [file("named")]);
+        // A change to a command that was cut off before anything was set.
+        let command = KeySource::Command("pass show tank".to_owned());
+        told.prepare(&key(command.clone())).unwrap();
+        assert_eq!(sources(), [command.clone(), file("named")]);
+        told.set(Some(&command)).unwrap();
+        assert_eq!(sources(), [command.clone()]);
+        // A change to a file that was cut off.
+        told.prepare(&key(file("new"))).unwrap();
+        assert_eq!(sources(), [command.clone(), file("new")]);
+        told.give_up().unwrap();
+        assert_eq!(sources(), [command]);
+        told.set(None).unwrap();
+        assert_eq!(sources(), [file("named")]);
+    }
+
+    #[test]
+    fn no_file_that_the_kernel_makes_up_is_a_key() {
+        for (path, filesystem) in [("/proc/self/status", "procfs"), ("/sys/kernel/notes", "sysfs")] {
+            // Not every machine has a sysfs with this file.
+            if !Path::new(path).is_file() {
+                continue;
+            }
+            let refused = key_file(Path::new(path)).unwrap_err().to_string();
+            assert!(refused.contains(filesystem), "{path}: {refused}");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        fs::write(&path, [7; 32]).unwrap();
+        key_file(&path).unwrap();
     }
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use snowmelt_dataset::Datasets;
 use snowmelt_fuse::Mounts;
-use snowmelt_pool::{LostState, Pool, PoolError, PoolOptions, Rewind, Salvage};
+use snowmelt_pool::{Keys, LostState, Pool, PoolError, PoolOptions, Rewind, Salvage};
 use snowmelt_store::{Access, DEADMAN, Location, StoreError};
 
 use super::keys::{self, KnownKeys, Stdin};
@@ -434,16 +434,24 @@ fn own(
     let is_encrypted = record.is_some();
     // Before a key is asked for, and before anything is written.
     pins.check_encryption(&place, is_encrypted)?;
+    let mut name = String::new();
     if !matches!(location, Location::Object(_))
         && let Ok(label) = snowmelt_store::label(location)
     {
-        pins.verify(&Pin { place: place.clone(), guid: label.guid, is_encrypted, name: label.name })?;
+        name = label.name;
+        let (place, name) = (place.clone(), name.clone());
+        pins.verify(&Pin { place, guid: label.guid, is_encrypted, fingerprint: None, name })?;
     }
     let keys = record.map(|record| keys::of_record(context, &record, location, stdin)).transpose()?;
+    let fingerprint = keys.as_ref().map(Keys::fingerprint);
+    if let Some(keys) = &keys {
+        // Before anything is written that a stranger with another key could read.
+        pins.verify(&Pin { place: place.clone(), guid: keys.guid(), is_encrypted, fingerprint, name })?;
+    }
     let pool = Pool::open(store, PoolOptions { keys, ..options });
     let owner = own_pool(pool.map_err(|error| cannot_open(location, &error))?, location)?;
     let guid = owner.session.datasets.pool().guid();
-    let found = Pin { place, guid, is_encrypted, name: owner.session.name().to_owned() };
+    let found = Pin { place, guid, is_encrypted, fingerprint, name: owner.session.name().to_owned() };
     pins.check(&found).map(|()| owner)
 }
 

@@ -19,6 +19,7 @@ pub const PASSPHRASE_MIN: usize = 8;
 pub const PASSPHRASE_MAX: usize = 512;
 
 const KEY_LEN: usize = 32;
+const FINGERPRINT_LEN: usize = 16;
 
 /// The form of a user's key, like `keyformat` of ZFS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -188,6 +189,14 @@ impl Keys {
     /// The pool's guid.
     pub fn guid(&self) -> u64 {
         self.record.guid
+    }
+
+    /// Tells the pool's key from others, and reveals nothing about it. It stays the same when the user's key changes.
+    pub fn fingerprint(&self) -> [u8; FINGERPRINT_LEN] {
+        let derived = self.derive(context::FINGERPRINT);
+        let mut fingerprint = [0; FINGERPRINT_LEN];
+        fingerprint.copy_from_slice(&derived[..FINGERPRINT_LEN]);
+        fingerprint
     }
 
     pub(super) fn derive(&self, context: &str) -> Zeroizing<[u8; KEY_LEN]> {

@@ -21,10 +21,12 @@ pub(crate) use record::RECORD_MAX;
 pub(super) use suite::SUITE_SHIFT;
 pub use suite::Suite;
 
-/// The purposes of the keys that are derived from the pool's key. Changing one of them makes existing pools unreadable.
+/// The purposes of the keys that are derived from the pool's key. Changing one of them makes existing pools unreadable;
+/// with another fingerprint, they are taken for other pools.
 mod context {
     pub(super) const BLOCKS: &str = "snowmelt 2026-11 pool encryption: blocks";
     pub(super) const NONCES: &str = "snowmelt 2026-11 pool encryption: nonces of blocks";
     pub(super) const UBERBLOCKS: &str = "snowmelt 2026-11 pool encryption: uberblocks";
     pub(super) const WRAPPING: &str = "snowmelt 2026-11 pool encryption: wrapping of the pool key";
+    pub(super) const FINGERPRINT: &str = "snowmelt 2026-11 pool encryption: fingerprint of the pool key";
 }

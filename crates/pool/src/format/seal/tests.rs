@@ -98,6 +98,20 @@ fn every_form_of_key_opens_what_it_wrapped() {
 }
 
 #[test]
+fn a_fingerprint_is_of_the_pools_key_alone() {
+    let keys = Keys::of_test(42, Suite::default(), [0x5a; 32]);
+    let derived =
+        blake3::derive_key("snowmelt 2026-11 pool encryption: fingerprint of the pool key", &[0x5a; 32]);
+    assert_eq!(keys.fingerprint(), derived[..16]);
+    assert_ne!(keys.fingerprint(), Keys::of_test(42, Suite::default(), [0x5b; 32]).fingerprint());
+    let changed = keys.rewrap(&wrap(KeyFormat::Raw, &[5; 32])).unwrap();
+    let opened = Keys::open(changed.record(), &[5; 32]).unwrap();
+    assert_eq!(opened.fingerprint(), keys.fingerprint(), "the user's key does not count");
+    let other = Keys::new(42, Suite::default(), &wrap(KeyFormat::Raw, &[5; 32])).unwrap();
+    assert_ne!(other.fingerprint(), keys.fingerprint(), "another pool that the same user's key opens");
+}
+
+#[test]
 fn a_record_is_tied_to_its_pool_and_every_byte_of_it_counts() {
     let keys = Keys::new(42, Suite::default(), &wrap(KeyFormat::Passphrase, b"correct horse")).unwrap();
     let bytes = keys.record().encode();
