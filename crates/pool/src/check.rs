@@ -398,8 +398,10 @@ fn check_store(pool: &Pool, findings: &mut Findings<'_>) -> Result<()> {
 /// Verifies parity. Damaged blocks are found elsewhere; other wrong bytes that parity covers are dead.
 fn check_parity(pool: &Pool, findings: &mut Findings<'_>) {
     let mut found = |finding: heal::Finding| {
-        let heal::Finding { segment, at, data, own, can_mend } = finding;
-        let place = format!("segment {segment} offset {at}");
+        let heal::Finding { segment, member, at, data, own, can_mend } = finding;
+        let mirror = pool.store().mirror();
+        let on = mirror.zip(member).map(|(mirror, member)| format!(" on {}", mirror.name_of(member)));
+        let place = format!("segment {segment} offset {at}{}", on.unwrap_or_default());
         let mend = if can_mend { "a scrub mends it" } else { "that is more than can be mended" };
         match own {
             0 => {

@@ -3,6 +3,7 @@
 //! As in ZFS (`vdev_mirror_io_done`, vdev_mirror.c): a reader that finds wrong bytes reads the other copies, and
 //! overwrites the wrong ones. A good copy is never overwritten.
 
+mod known;
 mod parity;
 
 use bytes::Bytes;
@@ -13,7 +14,8 @@ use crate::format::ptr::StoredPtr;
 use crate::format::segment::{FRAME_HEADER, FrameHeader};
 use crate::io::{Io, frame_header, verify};
 
-pub(crate) use parity::{Finding, HeadCache};
+pub(crate) use known::HeadCache;
+pub(crate) use parity::Finding;
 
 /// The result of reading all copies of a block.
 pub(crate) struct Copies {
@@ -78,6 +80,10 @@ impl Io {
             if mirror.rewrite_copy(copy.place, place.0, at + from as u64, &good).is_ok() {
                 repaired += good.len() as u64;
             }
+        }
+        if repaired > 0 {
+            // Stripes that these bytes belong to may be repairable now.
+            self.parity_heads.lock().forget_hopeless(place.0);
         }
         if copies.len() > 1 && repaired > 0 {
             // The next commit makes the repair durable, together with the counters.

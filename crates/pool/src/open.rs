@@ -335,6 +335,8 @@ fn load(io: &Arc<Io>, uberblock: &Uberblock, stored: usize) -> Result<Arc<Tree>>
     let relocated = view.range(&[prefix::RELOCATION], Some(&[prefix::RELOCATION + 1])).next();
     io.relocations.store(relocated.transpose()?.is_some(), Ordering::Release);
     io.space.lock().loaded(uberblock.txg);
+    // Before the ends were known, frames beyond them may have been found. Others will be written in their place.
+    *io.parity_heads.lock() = Default::default();
     io.is_loaded.store(true, Ordering::Release);
     if let Some(value) = view.get(&property_key(PARITY))? {
         io.set_parity(parity::decode(&value.value)?);

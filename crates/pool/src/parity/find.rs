@@ -1,34 +1,43 @@
-//! Finds the parity frames of a segment. No index of them is stored, so nothing else must be intact to find them.
+//! Finds the parity frames and the blocks of a segment. No index of them is stored, so nothing else must be intact to
+//! find them.
 
-use snowmelt_store::{SegmentId, Store};
+use snowmelt_store::SegmentId;
 
 use super::PARITY_MAGIC;
 use super::head::{FIXED, Head};
+use super::medium::Medium;
 use crate::format::segment::{FRAME_ALIGN, FRAME_HEADER, FRAME_MAGIC, FrameHeader, frame_len};
 
 /// Bytes that are read from the store at once.
 const CHUNK: u64 = 1 << 20;
-/// After a failed read, the range is read again in units of this size.
-const SECTOR: usize = 4096;
 
-/// Reads the readable bytes, and fills the rest with zeros. Returns whether all bytes were readable.
-pub(crate) fn read_lossy(store: &dyn Store, segment: SegmentId, at: u64, bytes: &mut [u8]) -> bool {
-    if store.read(segment, at, bytes).is_ok() {
-        return true;
+/// What a segment consists of.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    /// The parity frames, in order.
+    pub(crate) heads: Vec<Head>,
+    /// Offset and stored length of each block that has a valid header, in order.
+    blocks: Vec<(u32, u32)>,
+    /// Whether all bytes were readable.
+    pub(crate) is_whole: bool,
+}
+
+impl Layout {
+    /// Offset and length of each block's frame that shares bytes with the range from `from` to `to`.
+    pub(crate) fn frames_in(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, usize)> + '_ {
+        let frame = |&(at, psize): &(u32, u32)| (u64::from(at), FRAME_HEADER + psize as usize);
+        let first = self.blocks.partition_point(|block| {
+            let (at, len) = frame(block);
+            at + len as u64 <= from
+        });
+        let rest = self.blocks.get(first..).unwrap_or_default();
+        rest.iter().map(frame).take_while(move |(at, _)| *at < to)
     }
-    let mut is_whole = true;
-    for (number, sector) in bytes.chunks_mut(SECTOR).enumerate() {
-        if store.read(segment, at + (number * SECTOR) as u64, sector).is_err() {
-            sector.fill(0);
-            is_whole = false;
-        }
-    }
-    is_whole
 }
 
 /// Reads a segment from its beginning.
 struct Reader<'a> {
-    store: &'a dyn Store,
+    medium: Medium<'a>,
     segment: SegmentId,
     len: u64,
     chunk: Vec<u8>,
@@ -45,7 +54,7 @@ impl Reader<'_> {
             let wanted = (end - at.min(end)).max(CHUNK).min(self.len.saturating_sub(at));
             self.chunk.resize(usize::try_from(wanted).unwrap_or(0), 0);
             self.base = at;
-            self.is_whole &= read_lossy(self.store, self.segment, at, &mut self.chunk);
+            self.is_whole &= self.medium.read_lossy(self.segment, at, &mut self.chunk);
         }
         let from = usize::try_from(at - self.base).unwrap_or(usize::MAX);
         let to = usize::try_from(end - self.base.min(end)).unwrap_or(0);
@@ -60,12 +69,12 @@ impl Reader<'_> {
     }
 }
 
-/// The parity frames in the first `len` bytes of a segment, in order, and whether all these bytes were readable.
+/// What the first `len` bytes of a segment consist of.
 ///
 /// Frames of blocks are skipped by their headers, so the users' data in blocks is not searched.
-pub(crate) fn heads(store: &dyn Store, pool: u64, segment: SegmentId, len: u64) -> (Vec<Head>, bool) {
-    let mut reader = Reader { store, segment, len, chunk: Vec::new(), base: 0, is_whole: true };
-    let mut found: Vec<Head> = Vec::new();
+pub(crate) fn layout(medium: Medium<'_>, pool: u64, segment: SegmentId, len: u64) -> Layout {
+    let mut reader = Reader { medium, segment, len, chunk: Vec::new(), base: 0, is_whole: true };
+    let (mut heads, mut blocks) = (Vec::new(), Vec::new());
     let mut at = 0;
     while at + FIXED as u64 <= len {
         let bytes = reader.fill(at, FRAME_HEADER);
@@ -73,6 +82,11 @@ pub(crate) fn heads(store: &dyn Store, pool: u64, segment: SegmentId, len: u64) 
         if bytes.starts_with(&FRAME_MAGIC) {
             if let Ok(header) = FrameHeader::decode(bytes, segment, at) {
                 next = at + frame_len(header.psize);
+                if header.pool == pool
+                    && let Ok(at) = u32::try_from(at)
+                {
+                    blocks.push((at, header.psize));
+                }
             }
         } else if bytes.starts_with(&PARITY_MAGIC)
             && let Some((head, _)) = reader.head(at)
@@ -80,9 +94,9 @@ pub(crate) fn heads(store: &dyn Store, pool: u64, segment: SegmentId, len: u64) 
             && head.end() <= len
         {
             next = head.end();
-            found.push(head);
+            heads.push(head);
         }
         at = next;
     }
-    (found, reader.is_whole)
+    Layout { heads, blocks, is_whole: reader.is_whole }
 }

@@ -97,6 +97,11 @@ impl Head {
         u64::from(self.at) + frame_len(self.data(), self.parity, self.piece())
     }
 
+    /// Number of bytes that are read to verify the frame and what it covers.
+    pub(crate) fn stripe_len(&self) -> u64 {
+        u64::from(self.len) + frame_len(self.data(), self.parity, self.piece())
+    }
+
     /// Encodes a copy of the head.
     pub(crate) fn encode(&self, copy: u8) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.head_len() as usize);

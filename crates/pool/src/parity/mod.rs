@@ -5,11 +5,13 @@
 //! invariants and crash argument: `docs/format/parity.md`.
 //!
 //! [`cover`] makes these frames while blocks are appended. [`find`] finds them in a segment when something is damaged.
-//! [`stripe`] repairs the bytes of one frame. [`heal`](crate::heal) uses it to repair the blocks of a pool.
+//! [`stripe`] repairs the bytes of one frame, on one [`medium`]. [`heal`](crate::heal) uses it to repair the blocks of
+//! a pool.
 
 mod cover;
 pub(crate) mod find;
 mod head;
+mod medium;
 mod stripe;
 #[cfg(test)]
 mod tests;
@@ -18,6 +20,7 @@ use crate::error::{PoolError, Result};
 
 pub(crate) use cover::{Cover, Target};
 pub(crate) use head::{Head, with_sum};
+pub(crate) use medium::Medium;
 pub(crate) use stripe::{Repair, Stripe};
 
 /// Maximal parity of a pool, in percent of the data.

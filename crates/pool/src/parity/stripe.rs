@@ -1,10 +1,10 @@
 //! A stripe: a parity frame and the bytes that it covers. Verifies and repairs them piece by piece.
 
-use snowmelt_store::Store;
+use snowmelt_store::SegmentId;
 
 use super::cover::{encode, pieces_of};
-use super::find::read_lossy;
 use super::head::{Head, piece_sum};
+use super::medium::Medium;
 
 /// Correct bytes, and their offset in the segment.
 pub(crate) type Repair = (u64, Vec<u8>);
@@ -23,15 +23,15 @@ pub(crate) struct Stripe<'a> {
 }
 
 impl<'a> Stripe<'a> {
-    pub(crate) fn read(store: &dyn Store, head: &'a Head) -> Self {
+    pub(crate) fn read(medium: Medium<'_>, head: &'a Head) -> Self {
         let segment = head.segment;
         let mut data = vec![0; head.len as usize];
-        read_lossy(store, segment, head.start.into(), &mut data);
+        medium.read_lossy(segment, head.start.into(), &mut data);
         let mut parity = vec![0; (head.parity * head.piece()) as usize];
-        read_lossy(store, segment, head.parity_at().into(), &mut parity);
+        medium.read_lossy(segment, head.parity_at().into(), &mut parity);
         let bad_heads = (0..2).filter(|&copy| {
             let mut bytes = vec![0; head.head_len() as usize];
-            read_lossy(store, segment, head.copy_at(copy).into(), &mut bytes);
+            medium.read_lossy(segment, head.copy_at(copy).into(), &mut bytes);
             bytes != head.encode(copy)
         });
         let bad_heads = bad_heads.collect();
@@ -43,13 +43,18 @@ impl<'a> Stripe<'a> {
         Stripe { head, data, parity, bad_data, bad_parity, bad_heads }
     }
 
+    /// The segment that contains it.
+    pub(crate) fn segment(&self) -> SegmentId {
+        self.head.segment
+    }
+
     pub(crate) fn is_sound(&self) -> bool {
         self.bad_data.is_empty() && self.bad_parity.is_empty() && self.bad_heads.is_empty()
     }
 
-    /// Whether the parity is enough for a repair.
+    /// Whether the parity is enough for a repair. A head that is nowhere on this medium is not of this medium.
     pub(crate) fn can_mend(&self) -> bool {
-        self.bad_data.len() + self.bad_parity.len() <= self.head.parity as usize
+        self.bad_heads.len() < 2 && self.bad_data.len() + self.bad_parity.len() <= self.head.parity as usize
     }
 
     /// The correct bytes of all bad parts. `None` when there is too little parity, or the result does not match the

@@ -5,8 +5,9 @@ use proptest::prelude::*;
 use snowmelt_store::{MemoryStore, SegmentId, Store};
 
 use super::cover::{Cover, Target};
-use super::find::heads;
+use super::find::layout;
 use super::head::Head;
+use super::medium::Medium;
 use super::stripe::Stripe;
 
 const TARGET: Target = Target { pool: 7, segment: SegmentId(3), percent: 5 };
@@ -33,12 +34,12 @@ fn segment(len: usize, percent: u8, is_wide: bool) -> (MemoryStore, Vec<u8>) {
 }
 
 fn found(store: &MemoryStore, len: usize) -> Vec<Head> {
-    heads(store, TARGET.pool, TARGET.segment, len as u64).0
+    layout(Medium::Single(store), TARGET.pool, TARGET.segment, len as u64).heads
 }
 
 fn mend_all(store: &MemoryStore, len: usize) {
     for head in found(store, len) {
-        for (at, right) in Stripe::read(store, &head).mend().unwrap_or_default() {
+        for (at, right) in Stripe::read(Medium::Single(store), &head).mend().unwrap_or_default() {
             store.rewrite(TARGET.segment, at, &right).unwrap();
         }
     }

@@ -136,6 +136,7 @@ impl Pool {
     }
 
     fn begin_scrub(&self) -> Result<()> {
+        self.io().parity_heads.lock().forget_tried();
         let total = self.space()?.allocated;
         self.sync_task(|hold| {
             let now = (self.options.clock)();
