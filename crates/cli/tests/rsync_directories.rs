@@ -582,6 +582,40 @@ fn modules_keep_their_rules() {
     assert_eq!(fs::read_link(pair.scratch.path().join("back/link")).unwrap(), Path::new("/etc/passwd"));
 }
 
+/// A module's rule without a slash applies to the path below the destination, any other to the path in the module.
+#[test]
+#[ignore = "needs rsync and root"]
+fn rules_of_modules_apply_below_the_destination() {
+    let pair = Pair::new();
+    let source = pair.scratch.path().join("source");
+    fs::create_dir_all(source.join("ab")).unwrap();
+    for name in ["b", "c", "ab/b", "ab/c"] {
+        fs::write(source.join(name), name).unwrap();
+        set_time(&source.join(name), 1_600_000_000, 0);
+    }
+    let (all, one) = (format!("{}/", source.display()), source.join("b").display().to_string());
+    for rules in
+        ["exclude = a**b", "exclude = a/b", "exclude = **/a/b", "filter = -! a**", "filter = -!/ a**"]
+    {
+        for root in [Side::Ours, Side::Stock].map(|side| pair.root(side)) {
+            for directory in ["a/ab", "ab"] {
+                fs::create_dir_all(root.join(directory)).unwrap();
+            }
+        }
+        let more = format!("uid = root\ngid = root\n{rules}");
+        let ours = Server::start(&pair.scratch, &pair.modules(Side::Ours, &more));
+        let stock = StockDaemon::start(&pair.scratch, &pair.modules(Side::Stock, &more));
+        for (from, to) in [(&all, "m/"), (&one, "m/a/b"), (&one, "m/a/"), (&all, "m/a/"), (&all, "m/ab/")] {
+            let [theirs, mine] = [stock.port, ours.port].map(|port| {
+                let url = format!("rsync://127.0.0.1:{port}/{to}");
+                rsync(&["-rt", "--delete", "--omit-dir-times"], from, &url)
+            });
+            assert_eq!(mine.status.code(), theirs.status.code(), "{rules} {to}: {mine:?} {theirs:?}");
+            pair.assert_same(&format!("{rules} {to}"));
+        }
+    }
+}
+
 /// A directory that is mirrored from upstream and served with an index. The index is updated after each push.
 #[test]
 #[ignore = "needs rsync and root"]

@@ -1,6 +1,6 @@
 //! Compares listings with random filter rules to those of stock rsync's daemon.
 //!
-//! `SNOWMELT_FILTER_CASES=10000 SNOWMELT_FILTER_SEED=7 cargo test -p snowmelt-rsync --test filter_fuzz -- --ignored`
+//! `SNOWMELT_FILTER_CASES=10000 SNOWMELT_FILTER_SEED=7 cargo test --workspace --test filter_fuzz -- --ignored`
 //! runs more cases than CI does. A case that differs is printed with the seed that makes this case alone.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
