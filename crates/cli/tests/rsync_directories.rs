@@ -597,15 +597,13 @@ fn rules_of_modules_apply_below_the_destination() {
     for rules in
         ["exclude = a**b", "exclude = a/b", "exclude = **/a/b", "filter = -! a**", "filter = -!/ a**"]
     {
-        for root in [Side::Ours, Side::Stock].map(|side| pair.root(side)) {
-            for directory in ["a/ab", "ab"] {
-                fs::create_dir_all(root.join(directory)).unwrap();
-            }
-        }
         let more = format!("uid = root\ngid = root\n{rules}");
         let ours = Server::start(&pair.scratch, &pair.modules(Side::Ours, &more));
         let stock = StockDaemon::start(&pair.scratch, &pair.modules(Side::Stock, &more));
         for (from, to) in [(&all, "m/"), (&one, "m/a/b"), (&one, "m/a/"), (&all, "m/a/"), (&all, "m/ab/")] {
+            for root in [Side::Ours, Side::Stock].map(|side| pair.root(side)) {
+                fs::create_dir_all(root.join("a/ab")).unwrap();
+            }
             let [theirs, mine] = [stock.port, ours.port].map(|port| {
                 let url = format!("rsync://127.0.0.1:{port}/{to}");
                 rsync(&["-rt", "--delete", "--omit-dir-times"], from, &url)
