@@ -199,6 +199,9 @@ const VARIANTS: &[&str] = &[
     "--protocol=30",
 ];
 
+/// The number of variants at a time. Each of them mostly waits for its processes.
+const THREADS: usize = 3;
+
 /// The other options. One of them is tried, and all of them with `SNOWMELT_ALL_VARIANTS`.
 const MORE_VARIANTS: &[&str] = &[
     "--delete-before",
@@ -287,11 +290,15 @@ fn pushes_make_what_stock_rsync_makes(variants: &[&str]) {
     for tree in [&tree, &other] {
         run(Command::new("find").arg(tree).args(["!", "-type", "l", "-exec", "touch", "-a", "{}", "+"]));
     }
-    let mut differing = Vec::new();
-    for variant in variants {
-        let tried = std::panic::catch_unwind(|| push_as_stock_rsync_does(variant, (&source, &tree, &other)));
-        differing.extend(tried.is_err().then_some(*variant));
-    }
+    let differs = |variant: &&str| {
+        std::panic::catch_unwind(|| push_as_stock_rsync_does(variant, (&source, &tree, &other))).is_err()
+    };
+    let some =
+        |first| variants.iter().skip(first).step_by(THREADS).copied().filter(differs).collect::<Vec<_>>();
+    let differing: Vec<&str> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|first| scope.spawn(move || some(first))).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
     assert!(differing.is_empty(), "{differing:?}");
 }
 
