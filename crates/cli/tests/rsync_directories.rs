@@ -199,6 +199,9 @@ const VARIANTS: &[&str] = &[
     "--protocol=30",
 ];
 
+/// The number of variants at a time. Each of them mostly waits for its processes.
+const THREADS: usize = 3;
+
 /// The other options. One of them is tried, and all of them with `SNOWMELT_ALL_VARIANTS`.
 const MORE_VARIANTS: &[&str] = &[
     "--delete-before",
@@ -287,11 +290,15 @@ fn pushes_make_what_stock_rsync_makes(variants: &[&str]) {
     for tree in [&tree, &other] {
         run(Command::new("find").arg(tree).args(["!", "-type", "l", "-exec", "touch", "-a", "{}", "+"]));
     }
-    let mut differing = Vec::new();
-    for variant in variants {
-        let tried = std::panic::catch_unwind(|| push_as_stock_rsync_does(variant, (&source, &tree, &other)));
-        differing.extend(tried.is_err().then_some(*variant));
-    }
+    let differs = |variant: &&str| {
+        std::panic::catch_unwind(|| push_as_stock_rsync_does(variant, (&source, &tree, &other))).is_err()
+    };
+    let some =
+        |first| variants.iter().skip(first).step_by(THREADS).copied().filter(differs).collect::<Vec<_>>();
+    let differing: Vec<&str> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|first| scope.spawn(move || some(first))).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
     assert!(differing.is_empty(), "{differing:?}");
 }
 
@@ -580,6 +587,38 @@ fn modules_keep_their_rules() {
     assert_eq!(stored, Path::new("/rsyncd-munged//etc/passwd"));
     munging.pull(&["-a"], "m/munged/", &pair.scratch.path().join("back"));
     assert_eq!(fs::read_link(pair.scratch.path().join("back/link")).unwrap(), Path::new("/etc/passwd"));
+}
+
+/// A module's rule without a slash applies to the path below the destination, any other to the path in the module.
+#[test]
+#[ignore = "needs rsync and root"]
+fn rules_of_modules_apply_below_the_destination() {
+    let pair = Pair::new();
+    let source = pair.scratch.path().join("source");
+    fs::create_dir_all(source.join("ab")).unwrap();
+    for name in ["b", "c", "ab/b", "ab/c"] {
+        fs::write(source.join(name), name).unwrap();
+        set_time(&source.join(name), 1_600_000_000, 0);
+    }
+    let (all, one) = (format!("{}/", source.display()), source.join("b").display().to_string());
+    for rules in
+        ["exclude = a**b", "exclude = a/b", "exclude = **/a/b", "filter = -! a**", "filter = -!/ a**"]
+    {
+        let more = format!("uid = root\ngid = root\n{rules}");
+        let ours = Server::start(&pair.scratch, &pair.modules(Side::Ours, &more));
+        let stock = StockDaemon::start(&pair.scratch, &pair.modules(Side::Stock, &more));
+        for (from, to) in [(&all, "m/"), (&one, "m/a/b"), (&one, "m/a/"), (&all, "m/a/"), (&all, "m/ab/")] {
+            for root in [Side::Ours, Side::Stock].map(|side| pair.root(side)) {
+                fs::create_dir_all(root.join("a/ab")).unwrap();
+            }
+            let [theirs, mine] = [stock.port, ours.port].map(|port| {
+                let url = format!("rsync://127.0.0.1:{port}/{to}");
+                rsync(&["-rt", "--delete", "--omit-dir-times"], from, &url)
+            });
+            assert_eq!(mine.status.code(), theirs.status.code(), "{rules} {to}: {mine:?} {theirs:?}");
+            pair.assert_same(&format!("{rules} {to}"));
+        }
+    }
 }
 
 /// A directory that is mirrored from upstream and served with an index. The index is updated after each push.

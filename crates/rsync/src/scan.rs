@@ -285,7 +285,7 @@ impl<'a> Scan<'a> {
             }
         });
         let metadata = match found {
-            Ok(metadata) if !self.is_hidden(&path, metadata.is_dir()) => metadata,
+            Ok(metadata) if !self.is_argument_hidden(&root, name, metadata.is_dir()) => metadata,
             Ok(_) => {
                 self.missing(&path, &io::Error::from_raw_os_error(2));
                 return Ok(());
@@ -395,6 +395,12 @@ impl<'a> Scan<'a> {
         self.hidden.hides(path, is_dir)
     }
 
+    /// Whether the module's rules hide an argument. Where the request begins counts as a path in the module, the rest
+    /// as a path in the transfer.
+    fn is_argument_hidden(&self, root: &[u8], name: &[u8], is_dir: bool) -> bool {
+        self.is_hidden(root, true) || (name != b"." && self.hidden.hides_below(root, name, is_dir))
+    }
+
     fn entry(&mut self, name: Vec<u8>, root: Arc<[u8]>, metadata: Metadata, followed: bool) -> Option<Entry> {
         let mut entry = Entry {
             name,
@@ -498,9 +504,9 @@ impl<'a> Scan<'a> {
                 }
             };
             let is_dir = metadata.is_dir();
-            if self.filter.excludes(Subject { path: &name, full: &path, is_dir }, scope.as_ref())?
-                || self.is_hidden(&path, is_dir)
-            {
+            let subject = Subject { path: &name, full: &path, is_dir };
+            // What is in a hidden directory is not listed.
+            if self.filter.excludes(subject, scope.as_ref())? || self.hidden.hides_it(subject) {
                 continue;
             }
             let is_elsewhere =

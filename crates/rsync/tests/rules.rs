@@ -160,6 +160,35 @@ fn arguments_are_understood_as_stock_rsync_does() {
     );
 }
 
+/// Which rules of a module apply to the path in the module, and which to the path in the request.
+#[test]
+#[ignore = "needs rsync and root"]
+fn modules_rules_apply_to_the_request_as_with_stock_rsync() {
+    let files = ["c", "a/b/c", "a/b/ab", "a/c", "a/ab/b", "ab/b/a/c", "b/a"].map(|path| (path, ""));
+    for rules in [
+        "exclude = a**b",
+        "exclude = **b",
+        "exclude = a**b/",
+        "exclude = a**/b",
+        "exclude = **/a/b",
+        "exclude = /a/**b",
+        "filter = -! a**",
+        "filter = -!/ a**",
+        "filter = -! **b",
+        "filter = + a** - **",
+        "filter = P b",
+        "filter = H b",
+    ] {
+        let pair = Pair { about: rules.to_owned(), ..Pair::new(&files, rules) };
+        for from in ["m/", "m/a", "m/a/", "m/a/b", "m/ab/b/", "m/a/*"] {
+            pair.compare(&["-r"], &[from]);
+        }
+        for from in ["m/a/b", "m/a/./b/", "m/a/./b/c"] {
+            pair.compare(&["-rR"], &[from]);
+        }
+    }
+}
+
 #[test]
 #[ignore = "needs rsync and root"]
 fn rules_in_directories_mean_what_they_do_to_stock_rsync() {

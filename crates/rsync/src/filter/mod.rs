@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crate::error::{ExitCode, Result, RsyncError};
 use crate::wire::{Patience, ReadWire};
-use rule::{Line, Merge, Wrong, cvs_rules};
+use rule::{Line, Merge, Sides, Wrong, cvs_rules};
 pub use scope::Scope;
 use work::Meter;
 
@@ -58,7 +58,7 @@ pub struct Filter {
 /// The file that a filter decides about.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
-    /// The path in the transfer.
+    /// The path in the transfer: below the directory where the request begins.
     pub path: &'a [u8],
     /// The path in the module, for rules that apply to it.
     pub full: &'a [u8],
@@ -75,9 +75,10 @@ fn too_many() -> RsyncError {
 }
 
 impl Filter {
-    /// A filter for the rules of a module.
+    /// A filter for the rules of a module. As with stock rsync, rules for the sender alone do not apply, and those for
+    /// the receiver alone do, whichever side the server is.
     pub fn of_module() -> Self {
-        Self { is_of_module: true, ..Self::default() }
+        Self { is_of_module: true, receiving: true, ..Self::default() }
     }
 
     /// A filter with those of the rules that apply to this side.
@@ -149,6 +150,19 @@ impl Filter {
     /// # Errors
     /// When the rule is invalid.
     pub fn add(&mut self, line: &[u8]) -> Result<()> {
+        let receiving = self.receiving;
+        self.add_for(line, |sides| sides.count(receiving))
+    }
+
+    /// Adds a rule from a file that a module's rule names. There, rules for either side apply.
+    ///
+    /// # Errors
+    /// When the rule is invalid.
+    pub fn add_merged(&mut self, line: &[u8]) -> Result<()> {
+        self.add_for(line, |_| true)
+    }
+
+    fn add_for(&mut self, line: &[u8], is_wanted: impl Fn(Sides) -> bool) -> Result<()> {
         if self.items.len() >= RULES_MAX {
             return Err(too_many());
         }
@@ -158,10 +172,9 @@ impl Filter {
             Line::Clear => {
                 (self.items, self.merges, self.of_xattrs) = Default::default();
             }
-            Line::Rule(Rule { sides, .. }) | Line::Merge(Merge { sides, .. })
-                if !sides.count(self.receiving) => {}
+            Line::Rule(Rule { sides, .. }) | Line::Merge(Merge { sides, .. }) if !is_wanted(sides) => {}
             Line::Rule(rule) if rule.of_xattrs => self.of_xattrs.push(rule),
-            Line::Rule(rule) => self.items.push(Item::Rule(rule)),
+            Line::Rule(rule) => self.items.push(Item::Rule(self.placed(rule, line))),
             Line::Cvs => self.items.extend(cvs_rules(&self.cvs_more).into_iter().map(Item::Rule)),
             // Names a file at the client, which sends the content of the file instead of this rule.
             Line::Merge(merge) if merge.is_once => return Err(refused(Wrong::Unknown, line)),
@@ -181,8 +194,17 @@ impl Filter {
 
     /// Adds a pattern that excludes files, or includes them.
     pub fn add_pattern(&mut self, pattern: &[u8], include: bool) {
-        let pattern = self.covering(pattern, |_| !include);
-        self.items.push(Item::Rule(Rule::new(&pattern, include)));
+        let covered = self.covering(pattern, |_| !include);
+        let rule = self.placed(Rule::new(&covered, include), pattern);
+        self.items.push(Item::Rule(rule));
+    }
+
+    /// A rule of a module with a slash before its end applies to the path in the module, like those with the modifier
+    /// `/`. Other rules apply to the path in the transfer.
+    fn placed(&self, mut rule: Rule, written: &[u8]) -> Rule {
+        let has_slash = written.strip_suffix(b"/").unwrap_or(written).contains(&b'/');
+        rule.absolute |= self.is_of_module && has_slash;
+        rule
     }
 
     /// Extends a module's rule that excludes a directory, `dir/`, to `dir/***`, so that it covers what is in the
@@ -267,18 +289,25 @@ impl Filter {
     /// Whether a module's rules hide a path or one of its parent directories. Everything in a hidden directory is
     /// hidden.
     pub(crate) fn hides(&self, path: &[u8], is_dir: bool) -> bool {
+        self.hides_below(b"", path, is_dir)
+    }
+
+    /// The same for a path in a request that begins at `root`, without the parents of `root` and itself.
+    pub(crate) fn hides_below(&self, root: &[u8], path: &[u8], is_dir: bool) -> bool {
         if self.is_empty() || path.is_empty() {
             return false;
         }
+        let slash = if root.is_empty() { &b""[..] } else { b"/" };
+        let full = [root, slash, path].concat();
+        let before = full.len() - path.len();
         let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
-        ends.map(|end| (&path[..end], true))
-            .chain([(path, is_dir)])
-            .any(|(path, is_dir)| self.hides_it(path, is_dir))
+        ends.map(|end| (end, true)).chain([(path.len(), is_dir)]).any(|(end, is_dir)| {
+            self.hides_it(Subject { path: &path[..end], full: &full[..before + end], is_dir })
+        })
     }
 
-    /// Whether the rules hide this path itself, regardless of its parents.
-    pub(crate) fn hides_it(&self, path: &[u8], is_dir: bool) -> bool {
-        let subject = Subject { path, full: path, is_dir };
+    /// Whether the rules hide this file itself, regardless of its parents.
+    pub(crate) fn hides_it(&self, subject: Subject<'_>) -> bool {
         self.says(subject, None, &mut Work::unlimited()) == Some(false)
     }
 }
@@ -369,6 +398,39 @@ mod tests {
         shown.add(b"-! d/").unwrap();
         shown.add_pattern(b"e/", false);
         assert!(!shown.hides(b"d/x", false) && shown.hides(b"x", false) && shown.hides(b"d/e/x", false));
+    }
+
+    #[test]
+    fn modules_rules_with_a_slash_apply_to_the_path_in_the_module() {
+        let hides = |rule: &str, root: &str, path: &str| {
+            let mut module = Filter::of_module();
+            module.add(rule.as_bytes()).unwrap();
+            module.hides_below(root.as_bytes(), path.as_bytes(), false)
+        };
+        assert!(hides("- a**b", "", "a/b") && !hides("- a**b", "a", "b") && hides("- a**b", "x", "a/b"));
+        assert!(!hides("-! a**", "", "a/b") && hides("-! a**", "a", "b") && !hides("-!/ a**", "a", "b"));
+        assert!(hides("- a**/b", "a", "b") && hides("-/ a**b", "a", "b") && hides("- /a/b", "a", "b"));
+        assert!(
+            hides("- **/a/b", "", "a/b") && !hides("- **/a/b", "a", "b") && hides("- **/a/b", "x/a", "b")
+        );
+        // The slash at the end, which makes it a rule for directories, does not count.
+        assert!(hides("- a**b/", "", "a/b/x") && !hides("- a**b/", "a", "b/x"));
+    }
+
+    #[test]
+    fn modules_rules_for_the_receiver_apply() {
+        let hides = |rule: &str, is_merged: bool| {
+            let mut module = Filter::of_module();
+            let added =
+                if is_merged { module.add_merged(rule.as_bytes()) } else { module.add(rule.as_bytes()) };
+            added.unwrap();
+            module.hides(b"a", false)
+        };
+        for (rule, is_hidden) in
+            [("- a", true), ("P a", true), ("-r a", true), ("H a", false), ("-s a", false)]
+        {
+            assert_eq!((hides(rule, false), hides(rule, true)), (is_hidden, true), "{rule}");
+        }
     }
 
     #[test]

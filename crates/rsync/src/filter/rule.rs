@@ -20,7 +20,7 @@ pub struct Rule {
     /// The pattern ends with `***`: `dir/***` also matches the directory itself.
     with_top: bool,
     /// The pattern is matched against the path in the module instead of the path in the transfer.
-    absolute: bool,
+    pub(super) absolute: bool,
     /// The rule applies to names of extended attributes instead of files.
     pub(super) of_xattrs: bool,
     /// The directory (path in the module) whose file has the rule. The pattern is anchored there.

@@ -573,6 +573,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::budget::Budget;
     use crate::flist::{Entry, ListWriter};
     use crate::source::Time;
 
@@ -724,5 +725,47 @@ mod tests {
         ] {
             assert!(read(wire).is_err(), "{wire:x?}");
         }
+    }
+
+    /// The encoding of one entry with a long name, again and again.
+    struct Endless(std::iter::Cycle<std::vec::IntoIter<u8>>);
+
+    impl Endless {
+        fn new() -> Self {
+            let body = [&[0, 0, 0][..], &[0, 0, 0, 0], &0o100_644_i32.to_le_bytes()].concat();
+            let entry = [&[0x18, 250][..], &[b'n'; 250], &body].concat();
+            Self(entry.into_iter().cycle())
+        }
+    }
+
+    impl Read for Endless {
+        fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+            into.iter_mut().zip(&mut self.0).for_each(|(to, byte)| *to = byte);
+            Ok(into.len())
+        }
+    }
+
+    #[test]
+    fn a_list_without_an_end_is_refused_by_its_memory() {
+        static SMALL: Budget = Budget::new(4 << 20);
+        static LARGE: Budget = Budget::new(usize::MAX);
+        let refused = |budget: &'static Budget, before: u64| {
+            let form = ListForm { protocol: 32, varint_flags: true, ..ListForm::default() };
+            let mut reader = ListReader::new(form, Names::default(), 0, false);
+            reader.share = Share::of(budget);
+            reader.keep(before).unwrap();
+            let error = reader.read(0, &mut Endless::new()).unwrap_err();
+            assert_eq!(error.code(), ExitCode::Memory);
+            (error.to_string(), reader)
+        };
+        // The limit of all clients together counts for each, and is free again afterwards.
+        for _ in 0..2 {
+            let (text, _reader) = refused(&SMALL, 0);
+            assert_eq!(text, "ERROR: the file lists of all clients together take too much memory");
+        }
+        // The limit of one client.
+        let (text, reader) = refused(&LARGE, BYTES_MAX - (2 << 20));
+        assert_eq!(text, "ERROR: the file list is too long");
+        assert!(reader.bytes < BYTES_MAX + (1 << 20));
     }
 }

@@ -29,7 +29,7 @@ use crate::chmod::Chmod;
 use crate::client::Told;
 use crate::daemon::Event;
 use crate::error::{ExitCode, Result, RsyncError};
-use crate::filter::Filter;
+use crate::filter::{Filter, Subject, base_name};
 use crate::flist::{List, ListReader, Order, Received};
 use crate::history::Moment;
 use crate::idmap::IdMap;
@@ -600,22 +600,29 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
     fn is_hidden(&self, index: u32, path: &[u8], is_dir: bool) -> bool {
         match (&self.single_named, self.into.target.is_staged()) {
             (_, true) => self.into.hidden.hides(path, is_dir),
-            (Some(named), _) => self.into.hidden.hides_it(named, is_dir),
+            (Some(named), _) => {
+                let subject = Subject { path: base_name(named), full: named, is_dir };
+                self.into.hidden.hides_it(subject)
+            }
             (None, _) => self.hides_named(&self.list[index as usize].name, is_dir),
         }
     }
 
     /// Whether the module hides a name below the destination.
     fn hides_named(&self, name: &[u8], is_dir: bool) -> bool {
-        let path = below(&self.named_root, name);
-        !path.is_empty() && self.into.hidden.hides_it(&path, is_dir)
+        let full = below(&self.named_root, name);
+        let path = if name == b"." { &full } else { name };
+        !path.is_empty() && self.into.hidden.hides_it(Subject { path, full: &full, is_dir })
     }
 
     /// Whether the module hides a path that an option names.
     fn hides_path(&self, named: &[u8], is_dir: bool) -> bool {
         match self.into.target.is_staged() {
             true => self.into.hidden.hides(named, is_dir),
-            false => !named.is_empty() && self.into.hidden.hides_it(named, is_dir),
+            false => {
+                let subject = Subject { path: named, full: named, is_dir };
+                !named.is_empty() && self.into.hidden.hides_it(subject)
+            }
         }
     }
 

@@ -383,7 +383,7 @@ fn add_file(hidden: &mut Filter, file: &Path, include: Option<bool>) -> Value<()
         match (line, include) {
             ([] | [b'#' | b';', ..], _) => {}
             ([b'+' | b'-', b' ', ..], _) | (_, None) => {
-                hidden.add(line).map_err(|error| error.to_string())?
+                hidden.add_merged(line).map_err(|error| error.to_string())?
             }
             (_, Some(include)) => hidden.add_pattern(line, include),
         }
