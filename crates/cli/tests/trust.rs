@@ -9,11 +9,12 @@ use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use common::{Said, Scratch};
 use snowmelt_dataset::Datasets;
 use snowmelt_pool::{KeyFormat, Keys, NewPool, PassphraseCost, Pool, PoolOptions, Suite, Wrap};
-use snowmelt_store::{CreateOptions, DirectoryStore, Location};
+use snowmelt_store::{Access, CreateOptions, DirectoryStore, Location, StoreError};
 
 /// A user who is not root.
 const ALICE: u32 = 54_321;
@@ -243,7 +244,13 @@ fn substitute(place: &Path, key: &Path) {
     fs::remove_dir_all(place).unwrap();
     fs::create_dir(place).unwrap();
     let create = CreateOptions { label, size: None, force: false };
-    let store = DirectoryStore::create(place, &create).unwrap();
+    // Another test may start a process at this moment, which has the lock until it executes its program.
+    let mut made = DirectoryStore::create(place, &create);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while matches!(made, Err(StoreError::Locked { .. })) && Instant::now() < deadline {
+        made = DirectoryStore::open(place, Access::ReadWrite);
+    }
+    let store = made.unwrap();
     let (location, material) = (format!("file://{}", key.display()), fs::read(key).unwrap());
     let cost = PassphraseCost::default();
     let wrap = Wrap { format: KeyFormat::Raw, location: &location, material: &material, cost };

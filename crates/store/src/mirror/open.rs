@@ -271,8 +271,13 @@ impl State {
     /// the pool knows whether a segment that the other members do not have was deleted or lost.
     pub(super) fn take_in(&mut self, place: usize, next_id: u64) -> Result<()> {
         let mut known = BTreeSet::new();
-        for store in self.members.iter().filter(|member| member.is_whole()).filter_map(Member::active) {
-            known.extend(store.segments()?.into_iter().map(|info| info.id));
+        for member in self.members.iter().filter(|member| member.is_whole()) {
+            let Some(store) = member.active() else { continue };
+            // A member that returned before this one may be the only one that has such a segment too.
+            let doubtful = member.doubtful.lock();
+            known.extend(
+                store.segments()?.into_iter().map(|info| info.id).filter(|id| !doubtful.contains(id)),
+            );
         }
         let Some(member) = self.members.get_mut(place) else { return Ok(()) };
         let Some(store) = member.store.as_deref() else { return Ok(()) };
