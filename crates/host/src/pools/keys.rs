@@ -413,7 +413,7 @@ mod tests {
         told.prepare(&key(command.clone())).unwrap();
         assert_eq!(sources(), [command.clone(), file("named")]);
         told.set(Some(&command)).unwrap();
-        assert_eq!(sources(), [command.clone()]);
+        assert_eq!(sources(), std::slice::from_ref(&command));
         // A change to a file that was cut off.
         told.prepare(&key(file("new"))).unwrap();
         assert_eq!(sources(), [command.clone(), file("new")]);

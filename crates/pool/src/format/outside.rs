@@ -14,7 +14,7 @@ pub const OUTSIDE_PROPERTY: &str = "outside";
 /// The property that has the source's path.
 pub const OUTSIDE_PATH_PROPERTY: &str = "outside_path";
 
-/// The place of an external block, as its [`Outside`] defines it.
+/// The place of an external block, as its [`Outside`](crate::Outside) defines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OutsidePlace {
     /// Number of the source that holds it; 0 if there is only one source.

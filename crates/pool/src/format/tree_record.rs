@@ -9,7 +9,8 @@ use crate::ids::{TreeId, Txg};
 
 const VERSION: u8 = 1;
 
-/// The space that a tree refers to: its data blocks ([`Tree::retain`]) and its own nodes as last written.
+/// The space that a tree refers to: its data blocks ([`Tree::retain`](crate::Tree::retain)) and its own nodes as last
+/// written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TreeStats {
     /// Bytes in segments.
