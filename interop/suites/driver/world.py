@@ -40,6 +40,10 @@ def require_private(outside):
         sys.exit('refused: this is not a mount namespace of its own')
 
 
+# Directories with an overlay of the current world, in the order of mounting.
+OVERLAYS = []
+
+
 def overlay(directory, scratch):
     # New layers each time: an earlier run in the same scratch directory leaves its own.
     os.makedirs(os.path.join(scratch, 'overlay'), exist_ok=True)
@@ -48,6 +52,13 @@ def overlay(directory, scratch):
     os.makedirs(upper)
     os.makedirs(work)
     mount('-t', 'overlay', 'overlay', '-o', 'lowerdir=%s,upperdir=%s,workdir=%s' % (directory, upper, work), directory)
+    OVERLAYS.append(directory)
+
+
+def remove_overlays():
+    """The next world makes its own. An overlay is not usable when its layers are deleted."""
+    while OVERLAYS:
+        subprocess.run(['umount', '-l', OVERLAYS.pop()], check=False)
 
 
 def mount(*words):
@@ -120,6 +131,7 @@ class World:
     def __exit__(self, *_):
         self.clear()
         subprocess.run(['umount', '-l', '/tmp'], check=False)
+        remove_overlays()
         if not self.keep:
             shutil.rmtree(self.top, ignore_errors=True)
 
