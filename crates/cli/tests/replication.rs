@@ -272,3 +272,26 @@ fn blocks_of_a_full_stream_are_shared_with_the_origin() {
     }
     assert!(scratch.ok("check tank").starts_with("tank: no errors"));
 }
+
+/// OpenZFS sends a spill block that is embedded in its pointer as a WRITE_EMBEDDED record. Here these are the targets
+/// of long symbolic links.
+#[test]
+fn an_embedded_spill_block_of_zfs_is_received() {
+    let scratch = Scratch::with_pool();
+    let stream = demo("../single/embedded-spill.zstream");
+    scratch.receive("receive tank/x", &stream);
+    let shown = scratch.ok("manifest tank/x@one");
+    for (name, target) in
+        [("long", "z".repeat(530)), ("short", "y".repeat(60)), ("longer", "x1y2z3".repeat(100))]
+    {
+        let line = shown.lines().find(|line| line.contains(&format!("\"path\":\"{name}\""))).unwrap();
+        assert!(line.contains(&format!("\"target\":\"{target}\"")), "{line}");
+    }
+    // snowmelt sends it as a spill block, so that ZFS receives it too.
+    let sent = scratch.to_file("send -e -c tank/x@one", "sent");
+    let sent = sent.display();
+    assert!(scratch.ok(&format!("stream dump -v {sent}")).matches("SPILL block").count() >= 2);
+    scratch.receive("receive tank/y", &scratch.path().join("sent"));
+    assert_eq!(scratch.ok("manifest tank/y@one"), shown);
+    assert!(scratch.ok("check tank").contains("no errors"));
+}

@@ -360,6 +360,15 @@ pub struct WriteEmbedded {
 impl WriteEmbedded {
     /// Most bytes a block pointer can embed (`BPE_PAYLOAD_SIZE`).
     pub const MAX_PSIZE: u32 = 112;
+
+    /// The number that OpenZFS uses for a spill block (`DMU_SPILL_BLKID`, dmu.h).
+    const SPILL_BLOCK: u64 = u64::MAX - 1;
+
+    /// Whether this is the object's spill block. OpenZFS sends a spill block that is embedded in its pointer in this
+    /// record, not in a SPILL record, and loses it when it receives the record (seen in 2.4.4).
+    pub fn is_spill(&self) -> bool {
+        self.length > 0 && self.offset == self.length.wrapping_mul(Self::SPILL_BLOCK)
+    }
 }
 
 /// `drr_object_range`. No payload.

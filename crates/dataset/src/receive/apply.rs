@@ -119,16 +119,21 @@ impl<'s, 'd> Applier<'s, 'd> {
                 let block = match std::mem::replace(&mut item.data, Data::Bytes(Vec::new())) {
                     Data::Bytes(payload) => {
                         let object_type = self.dnode_for(&item, embedded.object)?.object_type;
-                        prepare_embedded(embedded, payload, Some(object_type))
-                            .map_err(|why| item.error(why))?
+                        // System attributes show their byte order themselves.
+                        let turn = (!embedded.is_spill()).then_some(object_type);
+                        prepare_embedded(embedded, payload, turn).map_err(|why| item.error(why))?
                     }
                     block @ Data::Block(_) => {
                         item.data = block;
                         prepared(&item)?
                     }
                 };
-                self.write_embedded(hold, &item, embedded, block)?;
-                self.reach(embedded.object, embedded.offset);
+                if embedded.is_spill() {
+                    self.put_spill(hold, &item, embedded.object, block, None)?;
+                } else {
+                    self.write_embedded(hold, &item, embedded, block)?;
+                    self.reach(embedded.object, embedded.offset);
+                }
             }
             Record::Spill(spill) => {
                 let block = prepared(&item)?;
@@ -557,9 +562,7 @@ impl<'s, 'd> Applier<'s, 'd> {
         spill: &Spill,
         block: Prepared,
     ) -> Result<(), ReceiveError> {
-        let object = spill.object;
-        self.dnode_for(item, object)?;
-        let key = ObjsetKey::Spill { object }.encode();
+        let key = ObjsetKey::Spill { object: spill.object }.encode();
         if self.session.has_spill_flags()
             && spill.flags & Spill::UNMODIFIED != 0
             && self.tree.get(&key)?.is_some()
@@ -572,8 +575,20 @@ impl<'s, 'd> Applier<'s, 'd> {
             mac: spill.crypt.mac,
             flags: self.raw_flags(spill.flags) & Write::RAW_BYTESWAP,
         });
+        self.put_spill(hold, item, spill.object, block, crypt)
+    }
+
+    fn put_spill(
+        &mut self,
+        hold: &Hold<'_>,
+        item: &Item,
+        object: u64,
+        block: Prepared,
+        crypt: Option<BlockCrypt>,
+    ) -> Result<(), ReceiveError> {
+        self.dnode_for(item, object)?;
         let ptr = hold.write(self.tree.id(), BlockId { object, blkid: u64::MAX }, block)?;
-        self.put_pointer(hold, &key, ptr, crypt)
+        self.put_pointer(hold, &ObjsetKey::Spill { object }.encode(), ptr, crypt)
     }
 
     fn free(&mut self, hold: &Hold<'_>, item: &Item, free: &Free) -> Result<(), ReceiveError> {

@@ -158,6 +158,9 @@ pub(super) fn prepare_embedded(embedded: &WriteEmbedded, mut payload: Vec<u8>, t
         ));
     }
     let mut plain = expand(embedded.compression, &payload, embedded.lsize)?;
+    if embedded.is_spill() {
+        meaning::spill(&plain)?;
+    }
     match turn.filter(|object_type| !is_the_same_turned(*object_type)) {
         Some(object_type) => {
             byteswap::to_little_endian(object_type, &mut plain)?;
