@@ -283,6 +283,8 @@ def main():
     for name in ('ps', 'perl'):
         os.symlink('%s/bin/%s' % (BUNDLE, name), '%s/bin/%s' % (STAND_IN, name))
     socket.sethostname('machine')
+    # The bundle's loader starts the programs, so snowmelt cannot start itself for a mount in the background.
+    os.environ['SNOWMELT_AUTOMOUNT'] = 'off'
     # Programs start slowly under emulation.
     os.environ['PERL_CAPTURE_TINY_TIMEOUT'] = '300'
     guest_tier.make_pool()
