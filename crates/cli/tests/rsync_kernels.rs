@@ -97,7 +97,7 @@ fn config(root: &Path) -> String {
     )
 }
 
-/// What the clients of a server get. The first half writes, the second half tries to leave the module.
+/// The results of the clients of a server. The first half writes, the second half tries to leave the module.
 fn served(scratch: &Scratch, tree: &Path, is_old: bool) -> Vec<(String, Option<i32>)> {
     let root = scratch.path().join("root");
     for directory in ["real/deep", "aside"] {

@@ -505,7 +505,7 @@ impl<'a> Scan<'a> {
             };
             let is_dir = metadata.is_dir();
             let subject = Subject { path: &name, full: &path, is_dir };
-            // What is in a hidden directory is not listed.
+            // The content of a hidden directory is not listed.
             if self.filter.excludes(subject, scope.as_ref())? || self.hidden.hides_it(subject) {
                 continue;
             }

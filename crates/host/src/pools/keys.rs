@@ -78,7 +78,7 @@ fn key_file(path: &Path) -> std::io::Result<fs::File> {
     Ok(file)
 }
 
-/// Refuses filesystems whose files the kernel makes up.
+/// Refuses procfs and sysfs: the kernel makes the content of their files when they are read.
 fn stored(filesystem: &StatFs) -> std::io::Result<()> {
     let name = match filesystem.f_type {
         PROC_SUPER_MAGIC => "procfs",
@@ -154,7 +154,7 @@ impl Told {
         let recorded = match KeySource::parse(named) {
             // Anyone who can write to the store could have put it there.
             Some(KeySource::Command(_)) | None => None,
-            // This machine was told better.
+            // A place was set on this machine.
             Some(_) if now.is_some() => None,
             recorded => recorded,
         };

@@ -38,14 +38,15 @@ pub struct Pin {
     pub guid: u64,
     /// Whether it is encrypted.
     pub is_encrypted: bool,
-    /// That of its key. `None` if it is not encrypted, its key was not opened yet, or an older version recorded it.
+    /// The fingerprint of its key. `None` if it is not encrypted, its key was not opened yet, or an older version
+    /// recorded it.
     pub fingerprint: Option<[u8; 16]>,
     /// Its name.
     pub name: String,
 }
 
 impl Pin {
-    /// A pool that is not opened as one. Its key is not known.
+    /// The pin of a pool that is not open. Its key is not known.
     pub fn unopened(pool: &KnownPool, is_encrypted: bool) -> Self {
         let (guid, name) = (pool.label.guid, pool.label.name.clone());
         Self { place: place(&pool.location), guid, is_encrypted, fingerprint: None, name }
@@ -176,7 +177,7 @@ impl Pins {
         if self.known.contains(found) || is_made_by_us(&found.name) {
             return Ok(());
         }
-        // The names of disks change places: a pool that is known elsewhere is no stranger.
+        // The names of disks change places: a pool that is known in another place is the same pool.
         let is_known = self.known.iter().any(|known| known.is_pool(found));
         let is_of_here = |known: &Pin| known.place == found.place && known.guid == found.guid;
         let is_known_here = self.known.iter().any(is_of_here);

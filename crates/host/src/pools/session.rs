@@ -350,7 +350,8 @@ fn explain(context: &mut Context, done: Done) {
     let pid = done.owner;
     let words = holder::words(pid).unwrap_or_default();
     context.complain(format_args!(
-        "warning: process {pid} owns the pool and carried out this command. It runs another version of snowmelt: {words}\n{}",
+        "warning: process {pid} owns the pool and carried out this command. It runs another version of snowmelt: \
+         {words}\n{}",
         ending(pid)
     ));
 }

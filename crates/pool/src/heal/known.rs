@@ -1,4 +1,4 @@
-//! What is known about the parity of segments, so that it is not read again and again.
+//! Results of earlier searches for parity, so that the same bytes are not read again and again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,12 +25,12 @@ pub(super) fn reads_max(len: u64) -> u64 {
     len.saturating_mul(READS_SHARE).saturating_add(READS_BASE)
 }
 
-/// What is known about the parity of segments.
+/// The layouts of segments, and the repairs that failed.
 #[derive(Debug, Default)]
 pub(crate) struct HeadCache {
     /// The layouts of the segments that were examined last, with the lengths of the segments.
     layouts: Vec<(Part, u64, Arc<Layout>)>,
-    /// What was tried since the pool was opened or a scrub began.
+    /// Repairs that were tried since the pool was opened or a scrub began.
     tried: BTreeMap<Part, Tried>,
 }
 

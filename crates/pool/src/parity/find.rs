@@ -11,7 +11,7 @@ use crate::format::segment::{FRAME_ALIGN, FRAME_HEADER, FRAME_MAGIC, FrameHeader
 /// Bytes that are read from the store at once.
 const CHUNK: u64 = 1 << 20;
 
-/// What a segment consists of.
+/// The parity frames and the blocks of a segment.
 #[derive(Debug)]
 pub(crate) struct Layout {
     /// The parity frames, in order.
@@ -69,7 +69,7 @@ impl Reader<'_> {
     }
 }
 
-/// What the first `len` bytes of a segment consist of.
+/// Finds the parity frames and blocks in the first `len` bytes of a segment.
 ///
 /// Frames of blocks are skipped by their headers, so the users' data in blocks is not searched.
 pub(crate) fn layout(medium: Medium<'_>, pool: u64, segment: SegmentId, len: u64) -> Layout {
