@@ -386,8 +386,6 @@ fn can_open(app: &App<'_>, pool: &KnownPool) -> Result<()> {
 fn accept(app: &App<'_>, pool: &KnownPool) -> Result<()> {
     let location = &pool.location;
     let failed = |error| CliError::failed(format!("cannot import {}", location.path().display()), &error);
-    let pins = Pins::of(app.context)?;
-    pins.forget(&[pins::place(location)]);
     let store = waiting::open(app.context, location, Access::ReadOnly)?.map_err(failed)?;
     let record = keys::record(&*store, location)?;
     drop(store);
@@ -396,6 +394,8 @@ fn accept(app: &App<'_>, pool: &KnownPool) -> Result<()> {
         let keys = keys::of_record(app.context, &record, location, Stdin::Free)?;
         accepted.fingerprint = Some(keys.fingerprint());
     }
+    let pins = Pins::of(app.context)?;
+    pins.forget(&[pins::place(location)]);
     pins.set(&accepted);
     Ok(())
 }
